@@ -18,6 +18,7 @@ BENCHMARKS = {
     "standby": "1,000,000 keys, a standby replica, the owner stopped and killed: time without answers",
     "calls": "durable calls of 50 ms: answered calls/s, processor and memory, against a loop without state",
     "ask": "request and reply: alone and under load, against Restate",
+    "reads": "committed values that a client reads a second, in the owner's process and from another one",
     "sink": "rows/s into PostgreSQL with position and epoch, against plain batched upserts of the same rows",
     "join": "stream-table and stream-stream joins by statehold, Kafka Streams and quixstreams, outputs verified",
     "window": "windows, sessions and deduplication by the same, one output when a window closes",

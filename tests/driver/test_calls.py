@@ -25,7 +25,7 @@ from statehold.errors import (
 )
 from statehold.messages.call_outcome import DISCARD, FAIL, RETRY, CallOutcome, CallRequest
 from statehold.messages.pinned_command import PinnedMessage
-from statehold.testing import Driver, OpenCall
+from statehold.testing import Driver, OpenCall, check_upcasters
 
 
 class Payment(msgspec.Struct, frozen=True):
@@ -201,6 +201,13 @@ def test_an_attempt_that_fails_is_followed_by_another_one_after_its_wait() -> No
     driver.advance(60)
     assert driver.calls == []
     driver.replay()
+
+
+def test_the_log_has_the_begin_of_a_long_text() -> None:
+    driver = started("ann")
+    driver.fail(driver.calls[0], ConnectionError("x" * 10_000_000))
+    (cause,) = (fields["cause"] for event, fields in driver.events if event == "call_failed")
+    assert cause == f"ConnectionError: {'x' * 10_000_000}"[:500]
 
 
 def test_a_rejected_call_has_no_further_attempt_and_a_delayed_one_waits() -> None:
@@ -549,6 +556,58 @@ def test_a_release_that_reads_other_arguments_does_not_go_live() -> None:
         driver.upgrade(Next)
     driver.upgrade(Unforgiving)
     assert cards(driver) == ["ann"]
+
+
+class Purchase(msgspec.Struct, frozen=True):
+    card: str
+    amount: str
+
+
+def typed(old: Payment) -> Purchase:
+    return Purchase(old.card, f"{old.cents / 100:.2f}")
+
+
+def untyped(old):  # type: ignore[no-untyped-def]
+    return {"card": old["card"], "amount": f"{old['cents'] / 100:.2f}"}
+
+
+@pytest.mark.parametrize("upcaster", [typed, untyped, (Payment, typed)])
+def test_an_upcaster_makes_the_present_argument_of_an_older_one(upcaster: Any) -> None:
+    class Next(Handler[Payment]):
+        score = Call(
+            lambda call, purchase: Score(1),
+            argument=Purchase,
+            result=Score,
+            version=2,
+            upcasters={1: upcaster},
+        )
+        risks = Table(key=str, value=int)
+
+        def on_record(self, record: Record[Payment]) -> None:
+            self.score(typed(record.value))
+
+        @score.on_result
+        def on_score(self, done: CallResult[Purchase, Score]) -> None:
+            self.risks[done.argument.amount] = done.result.risk
+
+    driver = started("ann", "bob", kind=Unforgiving)
+    ann = driver.calls[0]
+    driver.fail(ann, ValueError("bad"))
+    driver.upgrade(Next)
+    assert driver.table(Next.score)[ann.id].error == "ValueError: bad"
+    driver.feed(Payment("kim", 700), key="kim")
+    assert [call.argument for call in driver.calls] == [Purchase("bob", "5.00"), Purchase("kim", "7.00")]
+    driver.answer(driver.calls[0], Score(7))
+    assert driver.table(Next.risks) == {"5.00": 7}
+    driver.crash()
+    driver.restore()
+    assert cards(driver) == ["kim"]
+    assert check_upcasters(Next, examples=20) == (0 if upcaster is untyped else 1)
+
+
+def test_an_upcaster_of_an_argument_is_checked() -> None:
+    with pytest.raises(UsageError, match="the upcaster of version 1"):
+        Call(ask, argument=Payment, result=Score, version=2, upcasters={1: cast("Any", no_arguments)})
 
 
 def test_a_release_without_the_call_does_not_go_live_and_a_renamed_one_does() -> None:

@@ -168,6 +168,17 @@ def test_each_commit_record_names_the_effects_of_older_transactions_that_are_not
     assert [call.arguments[0] for call in driver.effects] == ["one", "two"]
 
 
+def test_the_log_has_the_begin_of_a_long_text() -> None:
+    driver = Driver(Posting, run_effects=True)
+    driver.fail_effects(ConnectionError("x" * 1_000_000))
+    driver.feed("one")
+    driver.commit()
+    driver.advance(1.0)
+    assert {fields["cause"] for event, fields in driver.events if event == "effect_failed"} == {
+        f"ConnectionError: {'x' * 1_000_000}"[:500]
+    }
+
+
 def pay(key: EffectKey, account: str, cents: int = 1, *, note: str = "") -> None:
     """An external system with more parameters."""
 

@@ -18,6 +18,7 @@ from statehold.admin.state.key_layout import KeyLayout, drop_partition_data
 from statehold.api.record import Request
 from statehold.common.partitioner import murmur2
 from statehold.config.sections.connection import KafkaSettings
+from statehold.config.sections.effects_timers_sinks import TimeSettings
 from statehold.config.sections.processing import CommitSettings
 from statehold.config.settings import Settings
 from statehold.errors import (
@@ -146,6 +147,25 @@ def test_a_kept_id_ends_by_the_partitions_own_time() -> None:
     driver.ask(Payment("ann", 5), "ann", id="1", timestamp=start)
     assert driver.ask(Payment("ann", 5), "ann", id="1", timestamp=start + hour - 1) == Booked(5)
     assert driver.ask(Payment("ann", 5), "ann", id="1", timestamp=start + hour) == Booked(10)
+    driver.replay()
+
+
+@pytest.mark.parametrize("wrong", [0, 4_102_444_800_000])
+def test_askers_whose_clock_is_wrong_end_no_kept_id(wrong: int) -> None:
+    """One is in 1970 or in 2100; the id of the others and its own one are kept as long as any."""
+    driver = Driver(Payments, settings=Settings(time=TimeSettings(max_ahead=3600.0)))
+
+    def now() -> int:
+        return int(driver.clock.wall() * 1000)
+
+    assert driver.ask(Payment("ann", 5), "ann", id="1", timestamp=now()) == Booked(5)
+    assert driver.ask(Payment("ann", 7), "ann", id="2", timestamp=wrong + 1) == Booked(12)
+    driver.advance(1800)
+    for timestamp in (now(), wrong + 2, now()):
+        assert driver.ask(Payment("ann", 5), "ann", id="1", timestamp=timestamp) == Booked(5)
+        assert driver.ask(Payment("ann", 7), "ann", id="2", timestamp=timestamp) == Booked(12)
+    driver.advance(1801)
+    assert driver.ask(Payment("ann", 5), "ann", id="1", timestamp=now()) == Booked(17)
     driver.replay()
 
 

@@ -6,7 +6,7 @@ import json
 import subprocess
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -44,9 +44,8 @@ def test_a_payment_is_decided_when_its_score_is_there() -> None:
     ]
 
 
-def test_the_function_understands_the_scorer(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "URL", f"http://127.0.0.1:{scorer.server_port}/scores")
-    driver = Driver(app.Scoring, run_calls=True)
+def asks_and_understands(handler: type[app.Scoring], scores: Mapping[str, int]) -> None:
+    driver = Driver(handler, run_calls=True)
     driver.feed(app.Payment("p0", "ann", 500), key="ann")
     driver.feed(app.Payment("p1", "unknown", 500), key="unknown")
     found: dict[str, app.Decision] = {}
@@ -55,10 +54,38 @@ def test_the_function_understands_the_scorer(scorer: Scorer, monkeypatch: pytest
         found = {each.payment: each for each in driver.outputs(app.Scoring.decisions)}
         if len(found) == 2:
             break
-    assert found["p0"].risk == scorer.scores["input/0/0/score/0"]
+    assert found["p0"].risk == scores["input/0/0/score/0"]
     assert found["p1"].outcome == "unknown card"
+
+
+def test_the_function_understands_the_scorer(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "URL", f"http://127.0.0.1:{scorer.server_port}/scores")
+    asks_and_understands(app.Scoring, scorer.scores)
     process_loop().run(app.client().aclose())
     app.client.cache_clear()
+
+
+def test_the_function_with_aiohttp_understands_the_scorer(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("aiohttp")
+    from examples.scoring import over_aiohttp
+
+    monkeypatch.setattr(app, "URL", f"http://127.0.0.1:{scorer.server_port}/scores")
+    asks_and_understands(over_aiohttp.Scoring, scorer.scores)
+    process_loop().run(over_aiohttp.session().close())
+    over_aiohttp.session.cache_clear()
+
+
+def test_the_function_with_grpc_understands_the_scorer(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("grpc")
+    from examples.scoring import over_grpc
+    from examples.scoring.grpc_scorer import GrpcScorer
+
+    scorer = GrpcScorer("127.0.0.1:0", latency=0.02)
+    monkeypatch.setattr(over_grpc, "ADDRESS", f"127.0.0.1:{scorer.port}")
+    asks_and_understands(over_grpc.Scoring, scorer.scores)
+    process_loop().run(over_grpc.channel().close())
+    over_grpc.channel.cache_clear()
+    scorer.server.stop(None).wait()
 
 
 def payments(first: int, count: int) -> list[app.Payment]:

@@ -23,7 +23,8 @@ from tests.simulation.scenarios import (
     verify_book,
 )
 
-from statehold import Dedupe, Output, Record, Session, Table, Tumbling
+from statehold import Dedupe, JoinBuffer, Output, Record, Session, Table, Tumbling
+from statehold.disk import dated, tables
 from statehold.disk import label as labels
 from statehold.disk.kinds.disk_tables import disk_tables
 from statehold.snapshot.format import records
@@ -43,6 +44,9 @@ class Shelf(Book):
 
     totals = Table(key=str, value=int, storage="disk")
     newest = Table(key=tuple[str, int], value=int, storage="disk", sorted=True)
+    #: of each account at every second record; the newest offsets of each account say in memory what both have
+    odd = Table(key=str, value=int, storage="disk")
+    offsets = Table(key=str, value=tuple[int, ...])
     count = Table(key=str, value=int)
 
     def on_record(self, record: Record[Op]) -> None:
@@ -51,18 +55,37 @@ class Shelf(Book):
         self.newest[account, record.offset] = record.offset
         for key, _ in list(self.newest.range((account, 0), (account, record.offset)))[:-1]:
             del self.newest[key]
+        self._require_what_was_written(account, record.offset)
         seen = self.count["all"] = self.count.get("all", 0) + 1
         if seen != record.offset + 1 or self.newest.get((account, record.offset)) != record.offset:
             raise AssertionError(f"record {record.offset} is number {seen}")
 
+    def _require_what_was_written(self, account: str, offset: int) -> None:
+        """Read what this record, earlier ones of the transaction and committed ones have written and deleted."""
+        number = self.count[account] = self.count.get(account, 0) + 1
+        if self.odd.get(account) != (self.offsets[account][-1] if number % 2 == 0 else None):
+            raise AssertionError(f"record {offset}: odd has {self.odd.get(account)} of {account}")
+        if number % 2:
+            self.odd[account] = offset
+        else:
+            del self.odd[account]
+        if self.odd.get(account) != (offset if number % 2 else None):
+            raise AssertionError(f"record {offset}: odd has {self.odd.get(account)} of {account} after a write")
+        kept = self.offsets[account] = (*self.offsets.get(account, ()), offset)[-2:]
+        found = [each for (_, each), _ in self.newest.range((account, 0), (account, offset + 1))]
+        if found != list(kept):
+            raise AssertionError(f"record {offset}: newest has {found} of {account}, not {kept}")
+
 
 class Forgetful(Book):
-    """As `Book`, with tables of each kind whose rows are due, which fail unless each row is due once."""
+    """As `Book`, with tables of each kind whose rows are due, and a join that must equal one in memory."""
 
     recent = Table(key=str, value=int, ttl=0.15, storage="disk")
     seen = Dedupe(key=str, ttl=0.2, most=3, storage="disk")
     sums = Tumbling(0.2, key=str, value=int, storage="disk")
     visits = Session(0.1, key=str, value=int, merge=lambda earlier, later: earlier + later, storage="disk")
+    pairs = JoinBuffer(0.1, key=str, left=int, right=int, join="outer", grace=0.05, storage="disk")
+    same = JoinBuffer(0.1, key=str, left=int, right=int, join="outer", grace=0.05, storage="memory")
     #: the newest amount of each account, and sums of all amounts, of those that are open, and of those that came late
     newest = Table(key=str, value=int)
     held = Table(key=str, value=int)
@@ -71,9 +94,15 @@ class Forgetful(Book):
     def on_record(self, record: Record[Op]) -> None:
         super().on_record(record)
         account, amount = record.value.account, record.value.amount
-        if (found := self.recent.get(account)) not in (None, self.newest.get(account)):
-            raise AssertionError(f"record {record.offset}: {account} is {found}")
+        now = self.held["now"] = max(self.held.get("now", 0), record.timestamp)
+        left = self.held.get(f"put {account}", now - 1000) + 150 - now
+        found, known = self.recent.get(account), self.newest.get(account)
+        if (left < 0 and found is not None) or (left > 0 and found != known):
+            raise AssertionError(f"record {record.offset}: {account} is {found}, {left} ms before it expires")
+        if late := [window for windows in (self.sums, self.visits) for window in windows if window[2] < now]:
+            raise AssertionError(f"record {record.offset}: {late} are open at {now}")
         self.recent[account] = self.newest[account] = amount
+        self.held[f"put {account}"] = now
         if not self.seen.seen(account) and self.seen.seen(account) is False:
             raise AssertionError(f"record {record.offset}: {account} was not kept")
         for name in ("sums", "visits"):
@@ -84,15 +113,30 @@ class Forgetful(Book):
             if sum(windows.values()) != self.held[name]:
                 raise AssertionError(f"record {record.offset}: {name} hold {dict(windows.items())}")
 
+        partners = [
+            (each.left if amount % 2 else each.right)(record, account, record.offset)
+            for each in (self.pairs, self.same)
+        ]
+        if partners[0] != partners[1] or sorted(self.pairs) != sorted(self.same):
+            raise AssertionError(f"record {record.offset}: partners {partners}, {dict(self.pairs.items())}")
+
+    def on_unmatched(self, name: str, key: str, side: str, value: int, timestamp: int) -> None:
+        self.closed.send(f"{name} {key} {side} {value}", partition=self.partition)
+
     def _add(self, name: str, amount: int) -> None:
         self.held[name] = self.held.get(name, 0) + amount
 
     def on_window(self, name: str, key: str, start: int, end: int, value: int) -> None:
         self._add(name, -value)
+        before = self.held.get("closed", 0)
+        if end < before:
+            raise AssertionError(f"{name} {key} {start} {end} closes after a window that ends at {before}")
+        self.held["closed"] = end
         self.closed.send(f"{name} {key} {start}", partition=self.partition)
 
     def on_late(self, name: str, key: str, record: Record[Op]) -> None:
-        self._add(name, -record.value.amount)
+        if name in ("sums", "visits"):
+            self._add(name, -record.value.amount)
 
 
 def verify_windows(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
@@ -100,6 +144,8 @@ def verify_windows(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
     for partition in range(outcome.application.partitions):
         closed = texts(outcome, "closed", partition)
         assert_same(f"windows of [{partition}]", sorted(set(closed)), sorted(closed))
+        pairs, same = ([text.split()[1:] for text in closed if text.startswith(name)] for name in ("pairs", "same"))
+        assert_same(f"unmatched records of [{partition}]", sorted(pairs), sorted(same))
 
 
 def verify_book_and_files(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
@@ -194,6 +240,14 @@ def _free_memory() -> Iterator[None]:
     yield
     gc.unfreeze()
     gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def _little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drop decoded values early, and read few entries ahead, as in a state of millions of keys."""
+    monkeypatch.setattr(tables, "_EACH", 20_000_000)
+    monkeypatch.setattr(dated, "_FEW", 2)
+    monkeypatch.setattr(dated, "_MANY", 3)
 
 
 def test_schedules() -> None:

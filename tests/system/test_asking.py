@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -51,6 +54,9 @@ class Booked(msgspec.Struct, frozen=True):
 #: accounts whose payments wait until a test lets them
 held: dict[str, threading.Event] = {}
 
+#: those of which one waits
+arrived: set[str] = set()
+
 #: accounts at whose payments the partition fails
 broken: set[str] = set()
 
@@ -63,6 +69,7 @@ class Payments(Handler[Payment]):
     def on_record(self, record: Record[Payment]) -> None:
         payment = record.value
         if (wait := held.get(payment.account)) is not None:
+            arrived.add(payment.account)
             wait.wait(60)
         if payment.account in broken:
             raise RuntimeError("the account is broken")
@@ -117,6 +124,7 @@ def release() -> None:
     for each in held.values():
         each.set()
     held.clear()
+    arrived.clear()
     broken.clear()
 
 
@@ -213,6 +221,50 @@ def test_a_request_and_its_reply_are_plain_headers_that_other_programs_write_and
     producer.produce(desk.service.input, value, key, headers={"statehold-request": b"by-hand"})
     producer.flush(30)
     assert client.ask_blocking(Payment(key, 5), key=key, reply=Booked, timeout=30, id="by-hand") == Booked(9, 2)
+
+
+def test_the_format_page_asks_without_statehold(desk: Desk) -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/format.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    names: dict[str, Any] = {}
+    exec(program, names)  # noqa: S102  it is the page of this repository
+    key, servers = desk.key(0), desk.settings.kafka.bootstrap_servers
+    ask = partial(names["ask"], servers, desk.service.input, desk.service.names.replies, key)
+    for _ in range(2):
+        headers, value = ask(msgspec.json.encode(Payment(key, 4)), "order-1")
+        assert (headers["statehold-outcome"], msgspec.json.decode(value, type=Booked)) == (b"answered", Booked(4, 1))
+    assert ask(msgspec.json.encode(Payment(key, 5)), "order-1")[0]["statehold-outcome"] == b"conflict"
+    headers, value = ask(msgspec.json.encode(Payment(key, -1)), "order-2")
+    assert (headers["statehold-outcome"], msgspec.json.decode(value)["became"]) == (b"failed", "dead letter")
+
+
+def test_an_asker_passes_over_the_records_of_strangers_in_the_topic_of_replies(desk: Desk) -> None:
+    """None of them has id and return address of a request that waits, and none stops the reader."""
+    key, client = desk.key(0), desk.client
+    held[key] = threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(client.ask_blocking, Payment(key, 4), key=key, reply=Booked, timeout=30, id="order-1")
+        await_true(lambda: key in arrived, "the request waits")
+        producer = Producer({"bootstrap.servers": desk.settings.kafka.bootstrap_servers})
+        answered: dict[str, str | bytes | None] = {
+            "statehold-reply": b"order-1",
+            "statehold-outcome": b"answered",
+            "statehold-offset": b"0",
+        }
+        strangers: list[dict[str, str | bytes | None]] = [
+            {},
+            {"statehold-reply": b"\xff"},
+            {**answered, "statehold-reply-to": b"another asker/1"},
+            {**answered, "statehold-outcome": b"\xff"},
+            {**answered, "statehold-offset": b"-"},
+            {"statehold-reply-to": None},
+        ]
+        for headers in strangers:
+            producer.produce(desk.service.names.replies, b"\xff", key, 0, headers=headers)
+        assert producer.flush(30) == 0
+        assert not asked.done()
+        held[key].set()
+        assert asked.result(30) == Booked(4, 1)
 
 
 def test_a_service_without_a_topic_of_replies_is_named(desk: Desk) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote, unquote
@@ -21,7 +22,7 @@ from statehold.client.owner_reads import key_text
 from statehold.common.names import Names
 from statehold.common.partitioner import murmur2
 from statehold.config import Settings
-from statehold.errors import StateUnavailable, UsageError
+from statehold.errors import StateUnavailable, TransactionAborted, UsageError
 from statehold.ops.http import state
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, answered
 from statehold.ops.http.key_lookup import BEHIND, Elsewhere, Finder, Found, NotLive, _stored
@@ -67,6 +68,40 @@ class Sums(Handler[int]):
 
     def on_record(self, record: Record[int]) -> None:
         self.totals["5"] = self.blobs[b"5"] = self.numbers[5] = record.value
+
+
+class Tries(Handler[int]):
+    """Writes the number of the attempt: an aborted transaction has written another value than a committed one."""
+
+    totals = Table(key=str, value=int)
+    tries = count()
+
+    def on_record(self, record: Record[int]) -> None:
+        self.totals["5"] = next(self.tries)
+
+
+def test_a_read_never_returns_what_an_aborted_transaction_wrote() -> None:
+    driver, seen, kept = Driver(Tries), set[int](), set[int]()
+    driver.feed(0, "5")
+    driver.commit()
+    live, record = lane(driver).engine().state, driver.commit_record(0)
+    overview: Any = SimpleNamespace(committed=lambda: {0: Committed(live, lambda: record)})
+    reads = LocalReads(lambda: overview, "input")
+
+    def look(_: str) -> None:
+        seen.update(reads.values("totals", ["5"], 0, -1) or [])
+
+    driver.broker.on_call = look
+    for number in range(12):
+        kept.update(driver.table("totals").values())
+        for _ in range(number % 3):
+            driver.broker.fail("commit", TransactionAborted("no"))
+        driver.feed(number, "5")
+        driver.commit()
+    look("")
+    kept.update(driver.table("totals").values())
+    assert seen == kept
+    assert next(Tries.tries) > len(kept), "some were aborted"
 
 
 def query(queries: Queries, **fields: str) -> HttpAnswer:

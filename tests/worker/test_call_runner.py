@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,15 @@ from statehold.worker.common.context import CallFunction, CallSetting
 
 #: seconds that a test waits for what must happen
 PATIENCE = 30.0
+
+
+@pytest.fixture(params=["asyncio", "uvloop"], autouse=True)
+def loop_of(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop of each, if uvloop is installed."""
+    if request.param == "uvloop":
+        pytest.importorskip("uvloop")
+    else:
+        monkeypatch.setitem(sys.modules, "uvloop", None)
 
 
 class World:
@@ -100,6 +110,11 @@ async def upper(name: str, text: str) -> str:
 
 def upper_plain(name: str, text: str) -> str:
     return text.upper()
+
+
+def test_the_loop_is_uvloops_if_it_is_installed(request: pytest.FixtureRequest) -> None:
+    kind = request.node.callspec.params["loop_of"]
+    assert type(CallLoop().loop).__module__.split(".")[0] == kind
 
 
 @pytest.mark.parametrize("function", [upper, upper_plain])
@@ -312,6 +327,67 @@ def test_an_attempt_ends_with_its_time() -> None:
         here.submit("a")
         assert here.only().error == "TimeoutError: no answer within 0.05 s"
         assert gated.begun == ["a", "a"]
+
+
+class Stubborn(Gated):
+    """Its function ends only when a test lets it go, and ignores that it is cancelled."""
+
+    async def ignore(self, name: str, text: str) -> str:
+        while True:
+            try:
+                return await self.wait(name, text)
+            except asyncio.CancelledError:
+                pass
+
+
+def test_async_functions_that_ignore_their_end_leave_places_for_others() -> None:
+    gated, loop = Stubborn(), CallLoop(patience=0.01)
+    with world(gated.ignore, loop, timeout=0.05, attempts=1) as here:
+        here.submit(*(f"{number}" for number in range(8)))
+        error = "TimeoutError: no answer within 0.05 s, and the function does not end when it is cancelled"
+        assert {each.error for each in here.outcomes(8)} == {error}
+        here.submit("late")
+        here.settle()
+        assert "late" not in gated.begun, "at most as many of them run as there are places"
+        gated.let_go("0", "late")
+        assert result(here.outcomes(9)[-1]) == "late"
+        gated.let_go("*")
+        gated.until(lambda: gated.running == [])
+
+
+def test_a_lost_partition_gives_its_places_to_others_whatever_its_functions_do() -> None:
+    gated, loop = Stubborn(), CallLoop(patience=0.01)
+    with world(gated.ignore, loop) as one, world(gated.ignore, loop) as two:
+        one.submit("a", "b", "c", "d")
+        gated.until(lambda: len(gated.running) == 4)
+        two.submit("e")
+        one.runner.close(0)
+        gated.until(lambda: "e" in gated.running)
+        gated.let_go("e")
+        assert two.only().id == "e"
+        gated.let_go("*")
+
+
+def test_an_attempt_of_a_call_that_was_dropped_ends_no_attempt_of_its_retry() -> None:
+    gated, loop = Stubborn(), CallLoop(patience=0.05)
+    with world(gated.ignore, loop) as here:
+        here.submit("a")
+        gated.until(lambda: gated.running == ["a"])
+        here.runner.drop(["a"])
+        here.submit("a", "b")
+        gated.until(lambda: gated.running == ["a", "a", "b"])
+        gated.let_go("b")
+        here.outcomes(1)
+        abandoned = threading.Event()
+
+        def wait_longer_than_its_patience() -> None:
+            loop.loop.call_later(0.1, abandoned.set)
+
+        loop.soon(wait_longer_than_its_patience)
+        assert abandoned.wait(PATIENCE)
+        gated.let_go("*")
+        assert [(each.id, each.attempts, each.error) for each in here.outcomes(2)] == [("b", 1, ""), ("a", 1, "")]
+        assert here.reports == []
 
 
 def test_plain_functions_that_never_return_leave_threads_for_others() -> None:

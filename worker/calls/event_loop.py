@@ -17,6 +17,7 @@ from statehold.api.call import CallOptions
 from statehold.common.deadline import SharedTimers
 from statehold.errors import class_and_text
 from statehold.health.fork_guard import no_fork
+from statehold.messages.call_outcome import CallJob
 from statehold.worker.calls.gates import Gate
 
 #: seconds without a turn of the loop after which a function blocks it
@@ -32,20 +33,25 @@ class Source(Protocol):
         """Begin the next attempt, of a plain function or of an async one. False: none may begin now."""
         ...
 
+    def cancel(self, job: CallJob, task: asyncio.Task[None]) -> None:
+        """Cancel an attempt, and end it without its function if that does not end."""
+        ...
+
 
 class AttemptLimit:
     """The end of one attempt's time, as `asyncio.timeout` ends it: by cancelling its task."""
 
-    __slots__ = ("_before", "_task", "over")
+    __slots__ = ("_before", "_job", "_source", "_task", "over")
 
-    def __init__(self) -> None:
+    def __init__(self, source: Source, job: CallJob) -> None:
         task = asyncio.current_task()
         assert task is not None
+        self._source, self._job = source, job
         self._task, self._before, self.over = task, task.cancelling(), False
 
     def end(self) -> None:
         self.over = True
-        self._task.cancel()
+        self._source.cancel(self._job, self._task)
 
     def ended_it(self) -> bool:
         """Return whether nothing else has cancelled the task, which has been cancelled."""
@@ -59,14 +65,15 @@ class CallLoop:
     ends it. So attempts that wait for a place always get one.
     """
 
-    def __init__(self) -> None:
-        self.loop = _new_loop()
+    def __init__(self, patience: float = 5.0) -> None:
+        """`patience`: seconds in which an async function is to end that was cancelled."""
+        self.loop, self.patience = _new_loop(), patience
         self._sources: deque[Source] = deque()
         #: limits of the process, and what runs
         self.most, self.most_plain = 1, 1
         self.running, self.running_plain = 0, 0
-        #: plain functions that run although their time is over: each has a thread, and another thread takes its place
-        self.stuck = 0
+        #: functions that run although their attempts have ended: another one takes the place of each
+        self.stuck, self.stuck_plain = 0, 0
         self._queue: queue.SimpleQueue[tuple[asyncio.Future[Any], Callable[..., Any], tuple[Any, ...]]] = (
             queue.SimpleQueue()
         )
@@ -105,7 +112,7 @@ class CallLoop:
 
     def pump(self) -> None:
         """Begin attempts of all partitions in turn, as many as the limits allow."""
-        if self.running < self.most:
+        if self.running < self._room:
             self._begin(plain=False)
         if self.running_plain < self._room_plain:
             self._begin(plain=True)
@@ -121,6 +128,16 @@ class CallLoop:
             self.running -= 1
         self._begin(plain=plain)
 
+    def abandoned(self) -> None:
+        """An attempt has ended whose async function continues."""
+        self.stuck += 1
+        self.ended(plain=False)
+
+    def left(self) -> None:
+        """Such a function has ended."""
+        self.stuck -= 1
+        self.pump()
+
     async def on_thread(self, function: Callable[..., Any], *args: Any) -> Any:
         """Run a plain function. A cancelled one continues on its thread, and its value is dropped."""
         future = self.loop.create_future()
@@ -132,7 +149,7 @@ class CallLoop:
         try:
             return await future
         except asyncio.CancelledError:
-            self.stuck += 1
+            self.stuck_plain += 1
             raise
 
     def blocked(self) -> str:
@@ -143,13 +160,17 @@ class CallLoop:
         return "".join(traceback.format_stack(frame, _DEPTH)) if frame is not None else ""
 
     @property
+    def _room(self) -> int:
+        return min(self.most, 2 * self.most - self.stuck)
+
+    @property
     def _room_plain(self) -> int:
-        return min(self.most_plain, 2 * self.most_plain - self.stuck)
+        return min(self.most_plain, 2 * self.most_plain - self.stuck_plain)
 
     def _begin(self, *, plain: bool) -> None:
         idle = 0
         while idle < len(self._sources):
-            if (self.running_plain >= self._room_plain) if plain else (self.running >= self.most):
+            if (self.running_plain >= self._room_plain) if plain else (self.running >= self._room):
                 return
             source = self._sources[0]
             self._sources.rotate(-1)
@@ -190,7 +211,7 @@ class CallLoop:
     def _worked(self, future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
         self._busy -= 1
         if future.cancelled():
-            self.stuck -= 1
+            self.stuck_plain -= 1
             self.pump()
         elif error is not None:
             future.set_exception(_settable(error))

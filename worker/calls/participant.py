@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from statehold.errors import class_and_text
 from statehold.messages.call_outcome import CallJob, CallOutcome, ids_answered
 from statehold.messages.pinned_command import Pinned, PinnedMessage
 from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
+from statehold.worker.calls.attempts import stored_text
 from statehold.worker.calls.runner import CallRunner
 from statehold.worker.common.context import CallFunction, Calls, CallSetting, Pending, Tools
 from statehold.worker.common.reporting import PinningFormat
@@ -206,4 +206,4 @@ def _outage(tools: Tools, call: str, error: str) -> None:
 def _attempt_failed(tools: Tools, job: CallJob, error: BaseException, attempt: int, last: bool) -> None:
     """Count and log a failed attempt. Not a method, because the runner's thread must not keep a dropped state."""
     tools.metrics.inc(metrics.CALL_FAILURES)
-    tools.log.warning("call_failed", call=job.call, id=job.id, attempt=attempt, last=last, cause=class_and_text(error))
+    tools.log.warning("call_failed", call=job.call, id=job.id, attempt=attempt, last=last, cause=stored_text(error))

@@ -41,6 +41,8 @@ class CallRunner:
         #: calls whose next attempt may begin
         self._ready: dict[bool, deque[CallJob]] = {False: deque(), True: deque()}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        #: attempts that have ended without their functions
+        self._abandoned: set[asyncio.Task[None]] = set()
         #: by stored name of the `Call`
         self._gates: dict[str, Gate] = {}
         self._waits: dict[str, asyncio.TimerHandle] = {}
@@ -146,21 +148,50 @@ class CallRunner:
             value = await self._ask(job, function)
             outcome = attempts.answered(job, function, attempt, value, self._about.largest)
         except asyncio.CancelledError as error:
-            failed = error if job.id in self._jobs else None  # otherwise it was dropped
+            failed = error if self._jobs.get(job.id) is job else None  # otherwise it was dropped
         except TimeoutError as error:
             failed = error if text_of(error) else TimeoutError(f"no answer within {options.timeout:g} s")
         except BaseException as error:  # noqa: BLE001  a function may raise anything, and SystemExit would end the loop
             failed = error
         finally:
-            self._tasks.pop(job.id, None)
-            self._note(job, outcome, failed)
-            if outcome is not None:
-                self._end(outcome)
-            elif failed is not None:
-                self._retry(job, attempt, failed)
-            self._loop.ended(plain=not options.is_async)
-            if self._closing and not self._tasks:
-                self._quiet.set()
+            task = asyncio.current_task()
+            if task in self._abandoned:  # its function has ended at last
+                self._abandoned.discard(task)
+                self._loop.left()
+            else:
+                self._over(job, task, outcome, failed)
+                self._loop.ended(plain=not options.is_async)
+
+    def _over(
+        self, job: CallJob, task: asyncio.Task[Any] | None, outcome: CallOutcome | None, failed: BaseException | None
+    ) -> None:
+        """An attempt has ended: with an outcome, an error, or neither of them if it was dropped."""
+        if self._tasks.get(job.id) is task:
+            del self._tasks[job.id]
+        self._note(job, outcome, failed)
+        if outcome is not None:
+            self._end(outcome)
+        elif failed is not None:
+            self._retry(job, self._failed.get(job.id, 0) + 1, failed)
+        if self._closing and not self._tasks:
+            self._quiet.set()
+
+    def cancel(self, job: CallJob, task: asyncio.Task[None]) -> None:
+        """Cancel an attempt, and end it later if its function catches that; see `event_loop.Source`."""
+        task.cancel()
+        assert self._loop is not None
+        if self._about.calls[job.call].options.is_async:  # any other function does not hold up the task
+            self._loop.loop.call_later(self._loop.patience, self._abandon, job, task)
+
+    def _abandon(self, job: CallJob, task: asyncio.Task[None]) -> None:
+        if task.done() or task in self._abandoned:
+            return
+        self._abandoned.add(task)
+        timeout = self._about.calls[job.call].options.timeout
+        text = f"no answer within {timeout:g} s, and the function does not end when it is cancelled"
+        self._over(job, task, None, TimeoutError(text) if self._jobs.get(job.id) is job else None)
+        assert self._loop is not None
+        self._loop.abandoned()
 
     def _note(self, job: CallJob, outcome: CallOutcome | None, failed: BaseException | None) -> None:
         """Pass the end of an attempt to the gate, and report an outage once."""
@@ -175,7 +206,7 @@ class CallRunner:
         """Call the function within its time. Raises what it raises, and TimeoutError."""
         assert self._loop is not None
         options, argument = function.options, function.argument.decode(job.argument)
-        limit = AttemptLimit()
+        limit = AttemptLimit(self, job)
         limited = self._loop.limits.add(self._loop.loop, limit, options.timeout)
         try:
             if options.is_async:
@@ -241,7 +272,7 @@ class CallRunner:
             self._failed.pop(each, None)
             task, wait = self._tasks.get(each), self._waits.pop(each, None)
             if task is not None:
-                task.cancel()
+                self.cancel(job, task)
             if wait is not None:
                 wait.cancel()
             lane = self._lane(job)
@@ -259,8 +290,9 @@ class CallRunner:
 
     def _cancel(self) -> None:
         self._stop()
+        for name, task in self._tasks.items():
+            if name in self._jobs:  # otherwise it was dropped, and cancelled then
+                self.cancel(self._jobs[name], task)
         self._jobs.clear()
-        for task in self._tasks.values():
-            task.cancel()
         assert self._loop is not None
         self._loop.leave(self)

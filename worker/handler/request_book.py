@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from operator import methodcaller
 from typing import Any, Final
 
 import msgspec
@@ -36,6 +37,7 @@ _CONFLICT: Final = msgspec.json.encode(
 )
 #: the part of a message that an answer may take, because a delta has it, too
 _PART: Final = 4
+_headers: Final = methodcaller("headers")
 
 
 class OrdinaryRecord(Record[Any, Any], frozen=True, gc=False):
@@ -72,6 +74,9 @@ class KeyedRequestRecord(RequestRecord, frozen=True, gc=False):
     """The same, of a handler whose keys have a declared type."""
 
     key: Any
+
+
+_ORDINARY: Final = frozenset({OrdinaryRecord, KeyedOrdinaryRecord})
 
 
 class RequestBook:
@@ -122,6 +127,10 @@ class RequestBook:
         self, messages: Sequence[Message], values: Iterable[Any], keys: Iterable[Any] | None = None
     ) -> list[Record[Any]]:
         """Return the records of these messages; those of requests can be answered. `keys` None: they are bytes."""
+        if not any(map(_headers, messages)):  # no request, so without a look at each one
+            if keys is None:
+                return list(map(OrdinaryRecord, messages, values))
+            return list(map(KeyedOrdinaryRecord, messages, values, keys))
         if keys is None:
             return [
                 RequestRecord(message, value, self.replies, self._asked(message))
@@ -138,8 +147,10 @@ class RequestBook:
 
     def calls(
         self, records: Sequence[Record[Any]], calls: Iterable[Callable[[Record[Any]], None]]
-    ) -> list[Callable[[Any], None]]:
+    ) -> Iterable[Callable[[Any], None]]:
         """Return what handles each record: the given call, behind the look-up of a request's id."""
+        if _ORDINARY.issuperset(map(type, records)):
+            return calls
         return [
             partial(self._take, call) if isinstance(record, RequestRecord) else call
             for record, call in zip(records, calls, strict=False)

@@ -19,6 +19,8 @@ from statehold.worker.transaction.state import TransactionState
 
 #: least seconds between two commits of an idle partition that only record which effects are done
 _RECORD: Final = 0.5
+#: characters of an exception's text in the log
+_TEXT: Final = 500
 
 
 class SideEffects(Participant):
@@ -87,5 +89,5 @@ def _effect_failed(tools: Tools, effect: Effect, error: BaseException, attempt: 
         function=effect.function,
         key=effect.key,
         attempt=attempt,
-        cause=class_and_text(error),
+        cause=class_and_text(error)[:_TEXT],
     )

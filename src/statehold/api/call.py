@@ -119,8 +119,8 @@ class Call(Table[str, PendingCall[A]], Generic[A, R]):
     `rate` limits the attempts per second of a process. After `outage_after` attempts that failed in a row the other
     system counts as down: then a single attempt probes it from time to time, and the other calls wait for the probe.
 
-    `argument` and `result` are types that msgspec knows. `version`, `upcasters` and `was` are as for a `Table` of
-    `PendingCall[argument]` by id.
+    `argument` and `result` are types that msgspec knows. `version`, `upcasters` and `was` are as for a `Table`: an
+    upcaster makes the present argument of an older one.
 
     :raises UsageError: a type is not supported, a number is out of its range, or the function takes other parameters.
     """
@@ -229,7 +229,12 @@ class Call(Table[str, PendingCall[A]], Generic[A, R]):
         )
         value: Any = PendingCall[argument]
         super().__init__(
-            key=str, value=value, mutable=not _immutable(argument), version=version, upcasters=upcasters, was=was
+            key=str,
+            value=value,
+            mutable=not _immutable(argument),
+            version=version,
+            upcasters={number: _of_rows(number, given) for number, given in (upcasters or {}).items()},
+            was=was,
         )
 
     def __call__(self, argument: A, *, key: str | bytes | None = RECORD_KEY) -> str:
@@ -270,6 +275,18 @@ def _method(method: Callable[..., None], other: str, decorator: str) -> str:
     if other:
         raise UsageError(f"both {other!r} and {name!r} are decorated with {decorator} of one Call")
     return name
+
+
+def _of_rows(version: int, given: versioned_values.Upcaster) -> versioned_values.Upcaster:
+    """Return the upcaster of rows that this upcaster of arguments is."""
+    step, what = given[1] if isinstance(given, tuple) else given, f"the upcaster of version {version}"
+    require_plain(step, what)
+    require_parameters(step, what, ("old",))
+    kind: Any = given[0] if isinstance(given, tuple) else versioned_values.old_type(given)
+    if kind is Any:
+        return lambda row: [step(row[0]), *row[1:]]
+    rows: Any = PendingCall[kind]
+    return rows, lambda row: msgspec.structs.replace(row, argument=step(row.argument))
 
 
 def _immutable(kind: Any) -> bool:

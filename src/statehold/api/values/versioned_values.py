@@ -134,14 +134,14 @@ def _parted(current: Serde[Any], given: Upcaster) -> tuple[Serde[Any], Callable[
     if isinstance(given, tuple):
         return serde.for_state(given[0]), given[1]
     if isinstance(current, serde.Json):
-        return serde.Json(_parameter(given)), given
+        return serde.Json(old_type(given)), given
     if isinstance(current, serde.MsgPack):
-        return serde.MsgPack(_parameter(given)), given
+        return serde.MsgPack(old_type(given)), given
     return current, given
 
 
-def _parameter(function: Callable[[Any], Any]) -> Any:
-    """Return the annotation of its first parameter; Any without one, for plain dicts, lists and numbers."""
+def old_type(function: Callable[[Any], Any]) -> Any:
+    """Return the annotation of an upcaster's parameter; Any without one, for plain dicts, lists and numbers."""
     try:
         hints = get_type_hints(function)
     except (TypeError, NameError):
