@@ -69,7 +69,7 @@ class FullWriter:
         self._there = len(self._checksums)
         #: written so far
         self.keys = self.bytes = 0
-        self._decoder = EntryDecoder({name: table.key_type for name, table in state.tables.items()})
+        self._decoder = EntryDecoder(state.key_types)
         #: of the chunks as a restore would decode them
         self._digest = 0 if shared is None else shared.changed.rest
         self._all_sent = self._manifest_sent = False

@@ -80,7 +80,7 @@ class LiveLoop:
                 # Everything before the record is committed: retry it, dead-letter it, or fail the partition.
                 buffer = self.transaction.buffer
                 message = buffer.todo[0][0] if buffer.todo else None
-                self.pipeline.decisions.face(buffer.failure, message, self.transaction.kafka.record)
+                self.pipeline.decisions().face(buffer.failure, message, self.transaction.kafka.record)
                 buffer.retry()
             case Step.THROTTLE:
                 wait = self.transaction.policy.wait(self._tools.clock(), _BUSY_IDLE)

@@ -61,13 +61,13 @@ class PartitionWorker:
             Phase.ABORTING: self._abort,
             Phase.FAILED: self._wait_for_retry,
         }
-        self._thread = tools.threads.thread(self._run, f"partition-{self.partition}")
 
     # The manager's side; none of these blocks
 
     def start(self, since: float) -> None:
         """`since`: monotonic time at which the poll began that brought the assignment."""
         self._ownership.assigned(since)
+        self._thread = self._tools.threads.thread(self._run, f"partition-{self.partition}")
         self._thread.start()
 
     @property

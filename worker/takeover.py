@@ -213,7 +213,7 @@ class Takeover:
             members.append(RetryTopics(tools, engine, topics, decisions, record, participants.blocked))
         if engine.dead_letters is not None:
             members.append(DeadLetters(engine.dead_letters, tools.metrics))
-        participants.join(*members, *[further(engine, record) for further in tools.participants])
+        participants.join(*members)
         join_effects = partial(_join_effects, tools, signals, engine, transaction, participants)
         if record.effects:
             join_effects()

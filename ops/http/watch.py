@@ -29,7 +29,8 @@ from statehold.kafka.admin.admin import Admin
 from statehold.ops.http.answers import EventStream, HttpAnswer, HttpRequest, Rejected
 from statehold.ops.http.query_fields import chosen_of, named_table, prefix_of
 from statehold.service import Service
-from statehold.state.partition_table import PartitionTable, key_decoder
+from statehold.state.partition_table import PartitionTable
+from statehold.state.stored_keys import key_decoder
 from statehold.telemetry import metrics
 from statehold.watch.changes import WatchedTable
 from statehold.watch.events import as_event, change_event

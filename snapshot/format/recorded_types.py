@@ -131,22 +131,26 @@ class RecordedTypes:
 
     def __init__(self, declared: Mapping[str, TableType], commit_record: CommitRecord, used: Iterable[str]) -> None:
         """`used`: the tables that have keys."""
-        known = commit_record.types
+        used = frozenset(used)
         #: the tables whose types are recorded
         self.tables = frozenset(declared)
         #: tables that had keys at the takeover, and whose type no commit record carries
-        self.unknown = {table for table in used if table in declared and declared[table].values and table not in known}
+        self.unknown: set[str] = set()
         #: by table; a commit record names the fields that stored values may be without, which a declaration does not
-        self._texts = {table: to_text(types) for table, types in declared.items()}
-        for table, text in self._texts.items():
-            if table in self.unknown:
-                self._texts[table] = to_text(all_optional(declared[table]))
-            elif known.get(table, text) != text:
-                self._texts[table] = to_text(table_merged(of_text(known[table]), declared[table]))
+        self._texts: dict[str, str] = {}
         #: whether a type is to be recorded that the record at the takeover does not have
-        self.news = bool(self.unknown)
-        for table, text in self._texts.items():
-            self.news |= known.get(table, text) != text
+        self.news = False
+        for table, types in declared.items():
+            text = to_text(types)
+            known = commit_record.types.get(table)
+            if known is None and table in used and types.values:
+                self.unknown.add(table)
+                text = to_text(all_optional(types))
+                self.news = True
+            elif known is not None and known != text:
+                text = to_text(table_merged(of_text(known), types))
+                self.news |= known != text
+            self._texts[table] = text
 
     def after(
         self, commit_record: CommitRecord, format: int, written: Collection[str], emptied: Collection[str]

@@ -12,7 +12,8 @@ from statehold.errors import MessageRefused
 from statehold.messages.command import FINISH_UPGRADE, PAUSE, TAKE, Command
 from statehold.messages.pinned_command import Pinned
 from statehold.snapshot.format import frame
-from statehold.state.partition_table import Changes, key_decoder
+from statehold.state.partition_table import Changes
+from statehold.state.stored_keys import key_decoder
 
 
 class Writer(msgspec.Struct, frozen=True, array_like=True):

@@ -171,7 +171,7 @@ class _Attempt:
         self.unusable: list[FullRef] = []
         self.findings: list[str] = []
         self.manifest: Manifest | None = None
-        self.decoder = EntryDecoder({name: table.key_type for name, table in self.state.tables.items()})
+        self.decoder = EntryDecoder(self.state.key_types)
 
     def restore(self) -> tuple[CommitRecord, _Base, AppliedDeltas]:
         """Restore from the newest base that is complete now: a full snapshot, else an older one, else the empty state.

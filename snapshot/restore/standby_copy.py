@@ -52,7 +52,7 @@ class Copy:
         self.pinned, self.runs = list(restored.pinned), list(restored.runs)
         self._input = place.names.input
         self._chain = Chain(place.names.changelog, place.partition, last=commit_record.n, lineage=commit_record.lineage)
-        self._decoder = EntryDecoder({name: table.key_type for name, table in self.state.tables.items()})
+        self._decoder = EntryDecoder(self.state.key_types)
         #: bytes and keys of the deltas after the newest full snapshot of a commit record, by transaction
         self._unsaved = deque([(commit_record.n, restored.unsaved_bytes, restored.unsaved_keys)])
         self._size = 0

@@ -25,11 +25,10 @@ _PREVIEW = "3.9 has the consumer protocol as a preview only: a member never gets
 
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
-        "test_offsets_of_an_earlier_member_epoch_are_rejected_as_stale",
-        ("4.4.0",),
+        "test_offsets_of_an_earlier_generation_or_member_epoch_are_rejected_as_stale",
+        ("4.4.0", "consumer-protocol"),
         "4.4.0 accepts offsets of an earlier epoch while the partition has stayed with the member (KIP-1251)",
     ),
     Difference("", ("3.9.1", "consumer-protocol"), _PREVIEW, runs=False),
     Difference("", ("3.9.1", "consumer_protocol"), _PREVIEW, runs=False),
-    Difference("", ("3.9.1", "member_epoch"), _PREVIEW, runs=False),
 )

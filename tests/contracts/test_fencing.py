@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
-from tests.contracts.world import TRANSACTION, World
+from tests.contracts.world import TRANSACTION, World, Writer
 
 from statehold.errors import KafkaTrouble, OutcomeUnknown, ProducerFenced
 from statehold.ports import Cancelled
@@ -23,37 +25,25 @@ def test_a_fence_makes_the_pending_offsets_of_the_older_producer_vanish(kafka: W
     assert older.committed() is None
 
 
-def test_a_fenced_producer_cannot_commit(kafka: World) -> None:
+@pytest.mark.parametrize("end", [Writer.commit, Writer.abort])
+def test_a_fenced_producer_can_not_end_its_transaction(kafka: World, end: Callable[[Writer], None]) -> None:
     older = kafka.writer().open(b"a")
     older.successor()
     with pytest.raises(ProducerFenced):
-        older.commit()
+        end(older)
     assert older.visible() == []
 
 
-def test_a_fenced_producer_cannot_abort(kafka: World) -> None:
-    older = kafka.writer().open(b"a")
-    older.successor()
-    with pytest.raises(ProducerFenced):
-        older.abort()
-
-
-def test_a_fenced_producer_cannot_send_offsets(kafka: World) -> None:
+@pytest.mark.parametrize("what", ["records", "offsets"])
+def test_a_fenced_producer_without_an_open_transaction_may_begin_one_and_commits_nothing(
+    kafka: World, what: str
+) -> None:
     older = kafka.writer()
     older.successor()
     older.begin()
     with pytest.raises(ProducerFenced):
-        older.send_offset(5)
-    assert older.committed() is None
-
-
-def test_a_fenced_producer_without_an_open_transaction_may_begin_and_cannot_commit_records(kafka: World) -> None:
-    older = kafka.writer()
-    older.successor()
-    older.begin()
-    with pytest.raises(ProducerFenced):
-        older.commit(b"a")
-    assert older.visible() == []
+        older.commit(b"a") if what == "records" else older.send_offset(5)
+    assert (older.visible(), older.committed()) == ([], None)
 
 
 def test_a_fenced_producer_may_commit_a_transaction_in_which_nothing_happened(kafka: World) -> None:
@@ -132,18 +122,12 @@ def test_an_idle_producer_is_not_fenced_by_the_transaction_timeout(kafka: World)
 # because librdkafka does not speak the newer protocol (KIP-890); see docs/explanation/assumptions.md.
 
 
-def test_a_commit_succeeds_although_its_first_request_is_delayed(kafka: World) -> None:
-    producer = kafka.writer().open(b"a")
-    kafka.copy_next_end()
-    producer.commit()
-    assert producer.sees(b"a")
-
-
-def test_a_producer_whose_commit_was_sent_twice_is_suspect(kafka: World) -> None:
+def test_a_commit_succeeds_although_its_first_request_is_delayed_and_makes_its_producer_suspect(kafka: World) -> None:
     producer = kafka.writer().open(b"a")
     assert producer.port.suspicion == ""
     kafka.copy_next_end()
     producer.commit()
+    assert producer.sees(b"a")
     assert producer.port.suspicion != ""
 
 

@@ -129,21 +129,15 @@ def test_an_idle_member_takes_over(group: Group) -> None:
 
 
 @every_kind(2)
-def test_the_group_names_its_members_and_their_partitions(group: Group) -> None:
-    first, second = group.together()
-    found = group.described()
+def test_the_group_names_its_members_and_their_partitions_and_with_the_consumer_protocol_their_targets(
+    group: Group,
+) -> None:
+    members, found = group.together(), group.described()
     assert found.kind == ("CONSUMER" if group.kind is CONSUMER else "CLASSIC")
-    described = {member.client_id: set(member.partitions) for member in found.members}
-    assert described == {"a": first.owned, "b": second.owned}
-    assert {member.id for member in found.members} == {each.consumer.membership()[1] for each in (first, second)}
-
-
-def test_only_the_consumer_protocol_shows_the_target_of_a_member(kafka: World) -> None:
-    for kind in (COOPERATIVE, CONSUMER):
-        group = Group(kafka, 2, kind)
-        group.one()
-        (member,) = group.described().members
-        assert member.target == ((0, 1) if kind is CONSUMER else None)
+    described = {(each.client_id, each.id, each.partitions, each.target) for each in found.members}
+    owned = {each: tuple(each.owned) for each in members}
+    target = owned if group.kind is CONSUMER else dict.fromkeys(members)
+    assert described == {(each.process, each.consumer.membership()[1], owned[each], target[each]) for each in members}
 
 
 def test_a_group_that_never_existed_is_no_member_of_anything(kafka: World) -> None:
@@ -186,13 +180,8 @@ def old_metadata(group: Group) -> tuple[Member, Any]:
     return (first if 0 in first.owned else second), old
 
 
-@kinds(2, "cooperative", "range")
-def test_offsets_of_an_earlier_generation_are_rejected_as_stale(group: Group) -> None:
-    rejected_as_stale(group, old_metadata(group)[1])
-
-
-def test_offsets_of_an_earlier_member_epoch_are_rejected_as_stale(kafka: World) -> None:
-    group = Group(kafka, 2, CONSUMER)
+@every_kind(2)
+def test_offsets_of_an_earlier_generation_or_member_epoch_are_rejected_as_stale(group: Group) -> None:
     rejected_as_stale(group, old_metadata(group)[1])
 
 
@@ -208,19 +197,15 @@ def test_after_stale_offsets_and_an_abort_fresh_metadata_commits(group: Group) -
     assert producer.committed() == 6
 
 
+@pytest.mark.parametrize("leaves", [True, False], ids=["has left", "session ended"])
 @every_kind(2)
-def test_offsets_of_a_member_that_has_left_are_rejected_as_stale(group: Group) -> None:
+def test_offsets_of_a_member_that_is_gone_are_rejected_as_stale(kafka: World, group: Group, leaves: bool) -> None:
     first = group.one()
     old = first.metadata
-    first.consumer.close(10.0)
-    group.one("b")
-    rejected_as_stale(group, old)
-
-
-@every_kind(2)
-def test_offsets_of_a_member_whose_session_ended_are_rejected_as_stale(kafka: World, group: Group) -> None:
-    old = group.one().metadata
-    kafka.crash("a")
+    if leaves:
+        first.consumer.close(10.0)
+    else:
+        kafka.crash("a")
     group.one("b")
     rejected_as_stale(group, old)
 

@@ -238,7 +238,7 @@ def test_a_side_input_that_fails_before_the_record_is_not_the_record() -> None:
     live = inside.lane(driver).live()
     failure = SideInputFailed(1, OutputRefused("too large", topic="input", partition=0, position=1))
     with pytest.raises(OutputRefused, match="too large"):
-        live.pipeline.decisions.face(failure, MemoryMessage("input", 0, 1, b""), driver.commit_record())
+        live.pipeline.decisions().face(failure, MemoryMessage("input", 0, 1, b""), driver.commit_record())
     assert live.engine.dead_letters is None
 
 

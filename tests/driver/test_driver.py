@@ -13,10 +13,9 @@ from tests.support.handlers import Accounts, Balance, Caller, Op, call
 
 from statehold import Handler, Output, Record, Table, on
 from statehold.api.handler import EffectKey
-from statehold.api.record import MemoryMessage
 from statehold.errors import HandlerFailed, MutatedInPlace, UndecodableRecord, UsageError
 from statehold.testing import Driver
-from statehold.testing.memory.log import MemoryLog
+from statehold.testing.memory.log import LogMessage, MemoryLog
 
 
 def test_a_first_test_is_short() -> None:
@@ -108,7 +107,7 @@ def test_a_large_batch_is_not_read_again_with_each_record(
     read = 0
     visible = MemoryLog.committed
 
-    def counted(log: MemoryLog, start: int = 0, end: int | None = None) -> Iterator[MemoryMessage]:
+    def counted(log: MemoryLog, start: int = 0, end: int | None = None) -> Iterator[LogMessage]:
         nonlocal read
         for message in visible(log, start, end):
             read += 1

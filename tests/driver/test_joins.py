@@ -230,6 +230,36 @@ class Payments(Handler[Bid | Ask]):
         self.out.send(f"timer {timer.payload} of {timer.record_key!r}")
 
 
+class InnerByHand(Handler[Bid | Ask]):
+    """It says of a row that it waits, in a join that reports none."""
+
+    inner = JoinBuffer(1, key=str, left=Bid, right=Ask)
+    left = JoinBuffer(1, key=str, left=Bid, right=Ask, join="left")
+    out = Output("out", value=str)
+
+    def on_record(self, record: Record[Bid | Ask]) -> None:
+        value = record.value
+        if isinstance(value, Bid):
+            for buffer in (self.inner, self.left):
+                buffer[value.key, "left", record.timestamp, 0] = BufferedRecord(left=value, waiting=True)
+
+    def on_unmatched(self, name: str, key: str, side: str, value: Any, timestamp: int) -> None:
+        self.out.send(f"{name} {key}")
+
+
+@pytest.mark.parametrize("starts_again", [True, False])
+def test_a_row_of_a_side_that_is_not_reported_is_never_handed_over(starts_again: bool) -> None:
+    """A restore knows nothing of it, so a replay would arrive at another state."""
+    driver = Driver(InnerByHand)
+    driver.feed(Bid("a", 1), timestamp=1_000)
+    driver.commit()
+    if starts_again:
+        restart(driver)
+    driver.feed(Ask("b", 2), timestamp=9_000)
+    driver.commit()
+    assert driver.outputs("out") == ["left a"]
+
+
 def test_what_is_kept_of_a_record_is_its_value_or_the_value_given() -> None:
     driver = Driver(Payments)
     driver.feed(Ask("a", 3), timestamp=1_000)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,7 +17,6 @@ import statehold
 from statehold import Handler, Output, Record, Table
 from statehold.snapshot.format.records import CommitRecord
 from statehold.testing import Driver
-from statehold.worker.common.context import Tools
 from statehold.worker.common.lifecycle import Phase
 from statehold.worker.takeover import ORDER
 from statehold.worker.transaction.participants import CommitDraft, Participant, Participants, SideWork
@@ -185,12 +183,12 @@ class Dummy(Participant):
 @pytest.fixture
 def dummy(monkeypatch: pytest.MonkeyPatch) -> Dummy:
     """One that takes part in each live phase of a driver."""
-    made, tools = Dummy(), Driver._tools
+    made, join = Dummy(), Participants.join
 
-    def with_dummy(driver: Driver, partition: int) -> Tools:
-        return replace(tools(driver, partition), participants=(lambda engine, record: made,))
+    def with_dummy(participants: Participants, *members: Participant) -> None:
+        join(participants, *members, *(() if made in participants.members else (made,)))
 
-    monkeypatch.setattr(Driver, "_tools", with_dummy)
+    monkeypatch.setattr(Participants, "join", with_dummy)
     return made
 
 

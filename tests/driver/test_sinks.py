@@ -315,7 +315,7 @@ def test_an_owner_with_an_older_epoch_commits_nothing() -> None:
     driver.restore()
     driver.commit()
     held = driver.database.held[0]
-    frozen, positions = Frozen((), 0, 0), {driver.names.input: 3}
+    frozen, positions = Frozen((), (), 0, 0), {driver.names.input: 3}
     draft = CommitDraft(
         zombie.live.record, 3, positions, b"", frozen, SideInputs(), records=1, seconds=0.0, commands=()
     )

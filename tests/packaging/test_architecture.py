@@ -50,8 +50,8 @@ ALLOWED: dict[str, str] = {
     ),
     "watch": "errors common api.values ports snapshot.format snapshot.restore",
     "client": (
-        "errors config common api.values messages ports telemetry kafka.common kafka.admin kafka.clients kafka.feeds "
-        "kafka.tools watch"
+        "errors config common api.values api messages ports telemetry kafka.common kafka.admin kafka.clients "
+        "kafka.feeds kafka.tools watch"
     ),
     "admin": (
         "errors config common api messages ports telemetry kafka.common kafka.admin snapshot.format kafka.clients "
@@ -88,7 +88,7 @@ ALLOWED: dict[str, str] = {
         "snapshot.restore disk worker.common worker.transaction"
     ),
     "worker.recovery": (
-        "errors common api state messages bound ports telemetry snapshot.format snapshot.restore disk worker.common "
+        "errors api state messages bound ports telemetry snapshot.format snapshot.restore disk worker.common "
         "worker.replicas worker.handler worker.failures worker.inputs"
     ),
     "worker": (

@@ -23,7 +23,7 @@ from tests.simulation.scenarios import (
     verify_book,
 )
 
-from statehold import Dedupe, Output, Record, Session, Table, Tumbling
+from statehold import Dedupe, JoinBuffer, Output, Record, Session, Table, Tumbling
 from statehold.disk import dated, tables
 from statehold.disk import label as labels
 from statehold.disk.kinds.disk_tables import disk_tables
@@ -78,12 +78,14 @@ class Shelf(Book):
 
 
 class Forgetful(Book):
-    """As `Book`, with tables of each kind whose rows are due, which fail unless each row is due once."""
+    """As `Book`, with tables of each kind whose rows are due, and a join that must equal one in memory."""
 
     recent = Table(key=str, value=int, ttl=0.15, storage="disk")
     seen = Dedupe(key=str, ttl=0.2, most=3, storage="disk")
     sums = Tumbling(0.2, key=str, value=int, storage="disk")
     visits = Session(0.1, key=str, value=int, merge=lambda earlier, later: earlier + later, storage="disk")
+    pairs = JoinBuffer(0.1, key=str, left=int, right=int, join="outer", grace=0.05, storage="disk")
+    same = JoinBuffer(0.1, key=str, left=int, right=int, join="outer", grace=0.05, storage="memory")
     #: the newest amount of each account, and sums of all amounts, of those that are open, and of those that came late
     newest = Table(key=str, value=int)
     held = Table(key=str, value=int)
@@ -111,6 +113,16 @@ class Forgetful(Book):
             if sum(windows.values()) != self.held[name]:
                 raise AssertionError(f"record {record.offset}: {name} hold {dict(windows.items())}")
 
+        partners = [
+            (each.left if amount % 2 else each.right)(record, account, record.offset)
+            for each in (self.pairs, self.same)
+        ]
+        if partners[0] != partners[1] or sorted(self.pairs) != sorted(self.same):
+            raise AssertionError(f"record {record.offset}: partners {partners}, {dict(self.pairs.items())}")
+
+    def on_unmatched(self, name: str, key: str, side: str, value: int, timestamp: int) -> None:
+        self.closed.send(f"{name} {key} {side} {value}", partition=self.partition)
+
     def _add(self, name: str, amount: int) -> None:
         self.held[name] = self.held.get(name, 0) + amount
 
@@ -123,7 +135,8 @@ class Forgetful(Book):
         self.closed.send(f"{name} {key} {start}", partition=self.partition)
 
     def on_late(self, name: str, key: str, record: Record[Op]) -> None:
-        self._add(name, -record.value.amount)
+        if name in ("sums", "visits"):
+            self._add(name, -record.value.amount)
 
 
 def verify_windows(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
@@ -131,6 +144,8 @@ def verify_windows(inputs: Sequence[InputRecord], outcome: RunResult) -> None:
     for partition in range(outcome.application.partitions):
         closed = texts(outcome, "closed", partition)
         assert_same(f"windows of [{partition}]", sorted(set(closed)), sorted(closed))
+        pairs, same = ([text.split()[1:] for text in closed if text.startswith(name)] for name in ("pairs", "same"))
+        assert_same(f"unmatched records of [{partition}]", sorted(pairs), sorted(same))
 
 
 def verify_book_and_files(inputs: Sequence[InputRecord], outcome: RunResult) -> None:

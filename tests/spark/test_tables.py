@@ -155,6 +155,8 @@ def test_filters_and_views_have_the_rows_of_the_whole_table(spark: SparkSession,
     within = {p: {k: t for k, t in totals.items() if low <= k < high} for p, totals in everything.items()}
     assert collected(some) == {p: totals for p, totals in within.items() if totals}
     assert {row["key"] for row in named.collect()} == {low, high}
+    unproven = load(table="totals", pushdown="true", verify="false")
+    assert collected(unproven.where(unproven.key.isin(low, high))) == collected(named)
 
     service = {"kafka.bootstrap_servers": staged.servers}
     made = views(spark, service_of(staged), prefix="v_", **service)

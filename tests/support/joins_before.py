@@ -32,7 +32,7 @@ class JoinTableBefore(JoinTable[Any, Any, Any]):
         for row in gone:
             self._dirty.pop(row, None)
         changes = PartitionTable.freeze(self)
-        self._waiting.freeze()
+        self._index.freeze()
         self._gone = leaving
         return Changes(self.name, changes.keys + gone, changes.values + [None] * len(gone)) if gone else changes
 
@@ -49,7 +49,7 @@ class JoinTableBefore(JoinTable[Any, Any, Any]):
             self._by_number().pop(number, None)
         if self._rows is not None:
             self._rows.discard(chain(deleted, gone))
-        self._waiting.commit()
+        self._index.commit()
 
     def apply(self, keys: list[Row[Any]], values: list[bytes | None]) -> None:
         order, known = self.order, len(self.order)

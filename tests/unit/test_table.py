@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from statehold import Table
 from statehold.bound.table import bind
 from statehold.errors import MutatedInPlace, UsageError
+from statehold.state.partition_table import TracedTable
 
 KEYS = st.integers(0, 9)
 
@@ -70,7 +71,8 @@ class TableMachine(RuleBasedStateMachine):
     @rule()
     def freeze(self) -> None:
         if self.frozen is None:
-            self.table.check_in_place()
+            if isinstance(self.table, TracedTable):
+                self.table.check_in_place()
             self.table.freeze()
             self.frozen = dict(self.open)
 
@@ -139,7 +141,8 @@ TestTable.settings = TestSortedTable.settings = TestTracedTable.settings = setti
 
 
 def commit(table: Any) -> None:
-    table.check_in_place()
+    if isinstance(table, TracedTable):
+        table.check_in_place()
     table.freeze()
     table.commit()
 

@@ -43,7 +43,7 @@ def closing(*delta: Changes, position: int = 70, no_delta: bool = False) -> Comm
         position=position,
         positions={NAMES.input: position},
         runs=b"",
-        frozen=Frozen(delta, 99, 3),
+        frozen=Frozen(delta, tuple(each.table for each in delta), 99, 3),
         side=SideInputs(),
         records=0,
         seconds=0.0,

@@ -36,7 +36,7 @@ from statehold.ports import (
     WorkerReport,
 )
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import CommitRecord, Effect
+from statehold.snapshot.format.records import Effect
 from statehold.snapshot.restore.estimate import Speeds
 from statehold.snapshot.restore.local_cache import LocalFullSnapshots
 from statehold.snapshot.restore.standby_copy import Copy
@@ -266,8 +266,6 @@ class Tools:
     disk: DiskTables | None = None
     #: reads those files again in the background; None: `state.scrub` is 0, or there is no such table
     scrub: Scrubbing | None = None
-    #: further features of each live phase; each gets the engine and the last commit record
-    participants: tuple[Callable[[Any, CommitRecord], Any], ...] = ()
     #: what is open of all partitions of the process; weak, because a partition that fails closes nothing
     open_transactions: WeakSet[object] = field(default_factory=WeakSet)
     #: threads for commits, in parallel with the next records, and for reading full snapshots back

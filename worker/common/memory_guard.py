@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
 from statehold.errors import MemoryShort
 from statehold.health import process_memory
@@ -32,7 +33,7 @@ class Memory:
         self.awaited: dict[object, int] = {}
 
 
-class Room:
+class Room(AbstractContextManager["Room"]):
     """The memory of one restore: `with room:` around the restore. The `RoomCheck` of its progress."""
 
     def __init__(
@@ -50,10 +51,6 @@ class Room:
         self._memory, self._limit, self._place, self._on_disk = process, limit, place, on_disk
         self._keys = self._predicted = 0
         self._looked = 0.0
-
-    def __enter__(self) -> Self:
-        self._keys = self._predicted = 0
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

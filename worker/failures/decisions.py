@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -38,7 +37,7 @@ class FailureDecisions:
         """`on_first` is called when the handler declares no dead letters and gets the first one."""
         self._tools, self._signals, self._on_first = tools, signals, on_first
         self._kind: type[Handler[Any]] = type(engine.handler)
-        self._engine = engine
+        self._engine, self._limits = engine, FailureLimits(tools)
         self._inputs = tools.place.names.inputs
         #: the record that is retried in place, and its failed attempts
         self._at, self._attempts = -1, 0
@@ -46,10 +45,6 @@ class FailureDecisions:
         self.handled_until = -1
         #: topic and offset of the last record that an operator's command dead-lettered
         self.commanded = "", -1
-
-    @cached_property
-    def _limits(self) -> FailureLimits:
-        return FailureLimits(self._tools)
 
     @property
     def has_policies(self) -> bool:

@@ -202,9 +202,9 @@ class DeadLetterBook:
 
     def passed(self, positions: dict[str, int]) -> None:
         """Drop the decisions below these committed positions, because they have been carried out."""
-        self.decisions = {
-            place: decision for place, decision in self.decisions.items() if place[1] >= positions.get(place[0], 0)
-        }
+        for topic, offset in list(self.decisions):
+            if offset < positions.get(topic, 0):
+                del self.decisions[topic, offset]
 
     def _send(self, why: str, sent: Sent) -> None:
         self.counts[why] = self.counts.get(why, 0) + 1

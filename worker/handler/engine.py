@@ -32,8 +32,9 @@ from statehold.common.decoding import SHALLOW, with_room
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import UsageError
-from statehold.messages.command import Command, is_command
+from statehold.messages.command import COMMAND_HEADER, Command
 from statehold.messages.sent import Sent
+from statehold.state.partition_table import TracedTable
 from statehold.state.state import Frozen, State
 from statehold.state.system_names import by_default_name
 from statehold.worker.common.activity import Handling, UserCall
@@ -279,7 +280,10 @@ class Engine:
 
     def _is_command(self, message: Message) -> bool:
         """Return whether a record is a command: of several inputs only the first has them."""
-        return is_command(message) and (self._names is None or message.topic() == self._names.input)
+        headers = message.headers()
+        if not headers or all(name != COMMAND_HEADER for name, _ in headers):
+            return False
+        return self._names is None or message.topic() == self._names.input
 
     def obey(self, message: Message) -> bool:
         """Handle a user's command of the control topic, a dead-letter command, a tick, or the answer of a call.
@@ -368,7 +372,8 @@ class Engine:
         """:raises UnstorableValue: :raises MutatedInPlace: in development, when a value was changed without put()."""
         if self._traced:
             for table in self.state.tables.values():
-                table.check_in_place()
+                if isinstance(table, TracedTable):
+                    table.check_in_place()
         return self.state.freeze()
 
     def rollback(self) -> None:

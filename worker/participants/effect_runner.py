@@ -13,7 +13,7 @@ from typing import Any
 import tenacity
 
 from statehold.api.handler import EffectKey, Handler
-from statehold.common.threads import Thread, ThreadQueue, until_set
+from statehold.common.threads import Thread, ThreadQueue
 from statehold.health.fork_guard import no_fork
 from statehold.snapshot.format.records import Effect
 from statehold.worker.calls.event_loop import process_loop
@@ -113,7 +113,7 @@ class EffectRunner:
             retry=tenacity.retry_if_not_exception_type(EffectAbandoned),
             wait=tenacity.wait_random_exponential(multiplier=0.1, max=self._about.settings.max_backoff),
             stop=lambda _: closing.is_set(),
-            sleep=until_set(closing),
+            sleep=closing.wait,  # type: ignore[arg-type]  # tenacity ignores its result
             before_sleep=lambda state: self._report(effect, state),
         )
         try:

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import msgspec
 import tenacity
 
-from statehold.common.threads import until_set
 from statehold.disk.disk_state import DiskState
 from statehold.disk.port import PartitionStore
 from statehold.disk.start import keep, start_from_files
@@ -251,12 +250,14 @@ class Recovery:
         """
         names, partition, position = self._names, self._partition, commit_record.position(self._names.input)
         until = self._tools.clock() + self._tools.settings.restore.deadline
+        #: of each input; None: it is missing or expired
+        committed: dict[str, int | None] = {}
         try:
-            committed = self._retrying(
-                "read the group's offset",
-                self._committed,
-                lambda _: self._tools.clock() >= until,
-            )
+            for topic in names.inputs:
+                read = partial(self._tools.offsets.committed, topic, partition)
+                committed[topic] = self._retrying(
+                    "read the group's offset", read, lambda _: self._tools.clock() >= until
+                )
         except Misconfigured:
             raise
         except KafkaTrouble as error:
@@ -288,10 +289,6 @@ class Recovery:
             position=position,
         )
 
-    def _committed(self) -> dict[str, int | None]:
-        """Return the group's offset of each input; None: it is missing or expired."""
-        return {topic: self._tools.offsets.committed(topic, self._partition) for topic in self._names.inputs}
-
     def _retrying(self, doing: str, call: Callable[[], T], stop: Callable[[tenacity.RetryCallState], bool]) -> T:
         """Call until it works, until `stop` returns True, or until the partition leaves; brokers come and go.
 
@@ -305,7 +302,7 @@ class Recovery:
             ),
             wait=tenacity.wait_random_exponential(multiplier=0.2, max=10),
             stop=lambda state: any_signal.is_set() or stop(state),
-            sleep=until_set(any_signal),
+            sleep=any_signal.wait,  # type: ignore[arg-type]  # tenacity ignores its result
             before_sleep=lambda state: self._log_retry(doing, state),
             reraise=True,
         )

@@ -75,18 +75,15 @@ class TransactionPipeline:
         """`decisions`: returns the same ones at each call. `run`: in place of `Engine.run`."""
         self._tools, self._signals, self._engine = tools, signals, engine
         self._run_handler: RunHandler = engine.run if run is None else run
-        self.state, self.participants, self._decisions = state, participants, decisions
+        self.state, self.participants = state, participants
+        #: what becomes of failed records; made at the first failure
+        self.decisions = decisions
         #: a side input failed, nothing else was rolled back, and it is to be handled again at once
         self._side_input_again = False
 
-    @property
-    def decisions(self) -> FailureDecisions:
-        """What becomes of failed records; made at the first failure."""
-        return self._decisions()
-
     @cached_property
     def rollback(self) -> Rollback:
-        return Rollback(self._tools, self._signals, self._engine, self.state, self.participants, self._decisions)
+        return Rollback(self._tools, self._signals, self._engine, self.state, self.participants, self.decisions)
 
     # Handling
 
@@ -335,7 +332,7 @@ class TransactionPipeline:
             self.state.buffer.fail_at(failure)
             self.rollback.undo()
         except HandlingFailed as failure:
-            self.decisions.failed(failure)
+            self.decisions().failed(failure)
             if self.state.commit is None or self._run(self._settle, False):
                 self.state.buffer.fail_at(failure)  # everything before it is handled again, then its failure is faced
                 self.rollback.undo()

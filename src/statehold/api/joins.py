@@ -74,8 +74,8 @@ class JoinBuffer(Table[Row[K], BufferedRecord[L, R]], Generic[K, L, R]):
     goes to `Handler.on_unmatched` once, if `join` is "left" or "outer"; one of the right side, if it is "outer".
 
     `key` has an order: str, int, bytes or a tuple of them. `left` and `right` are the types of the values. `version`,
-    `upcasters` and `mutable` are as for a `Table` of `BufferedRecord[left, right]` by (key, side, timestamp, number),
-    sorted by that key.
+    `upcasters`, `mutable` and `storage` are as for a `Table` of `BufferedRecord[left, right]` by (key, side, timestamp,
+    number), sorted by that key.
     """
 
     _join_options: JoinOptions
@@ -94,6 +94,7 @@ class JoinBuffer(Table[Row[K], BufferedRecord[L, R]], Generic[K, L, R]):
         upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
         mutable: bool = False,
         was: str = "",
+        storage: Literal["memory", "disk"] | None = None,
     ) -> None: ...
 
     @overload
@@ -110,6 +111,7 @@ class JoinBuffer(Table[Row[K], BufferedRecord[L, R]], Generic[K, L, R]):
         upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
         mutable: bool = False,
         was: str = "",
+        storage: Literal["memory", "disk"] | None = None,
     ) -> None: ...
 
     def __init__(
@@ -125,6 +127,7 @@ class JoinBuffer(Table[Row[K], BufferedRecord[L, R]], Generic[K, L, R]):
         upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
         mutable: bool = False,
         was: str = "",
+        storage: Literal["memory", "disk"] | None = None,
     ) -> None:
         if join not in REPORTED:
             raise UsageError(f"JoinBuffer(join={join!r}): it is one of {', '.join(REPORTED)}")
@@ -138,7 +141,15 @@ class JoinBuffer(Table[Row[K], BufferedRecord[L, R]], Generic[K, L, R]):
         )
         row_key: Any = GenericAlias(tuple, (key, str, int, int))
         value: Any = BufferedRecord[left, right]
-        super().__init__(key=row_key, value=value, mutable=mutable, version=version, upcasters=upcasters, was=was)
+        super().__init__(
+            key=row_key,
+            value=value,
+            mutable=mutable,
+            version=version,
+            upcasters=upcasters,
+            was=was,
+            storage=storage,
+        )
 
     def left(self, record: Record[Any, Any], key: K, value: L | None = None) -> list[R]:
         """Keep a record of the left side, and return its partners of the right side: oldest first, then by arrival.

@@ -6,7 +6,7 @@ import random
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 import msgspec
 import xxhash
@@ -48,7 +48,7 @@ class Message(Protocol):
 
 
 class MemoryMessage:
-    """A `Message` that does not come from the Kafka client."""
+    """A `Message` that does not come from the Kafka client, such as a record of a backup or a pinned command."""
 
     __slots__ = ("_headers", "_key", "_offset", "_partition", "_timestamp", "_topic", "_value")
 
@@ -154,6 +154,21 @@ def input_of_all(messages: Sequence[Message]) -> int | None:
 def at(message: Message) -> int:
     """Return the place of a record in its partition's order: its offset, unless the service has several inputs."""
     return message.at if isinstance(message, MergedMessage) else message.offset() or 0
+
+
+@overload
+def key_bytes(key: str | bytes | int) -> bytes: ...
+
+
+@overload
+def key_bytes(key: str | bytes | int | None) -> bytes | None: ...
+
+
+def key_bytes(key: str | bytes | int | None) -> bytes | None:
+    """Return a record's key as its bytes: text in UTF-8, a number in decimal digits."""
+    if isinstance(key, str):
+        return key.encode()
+    return b"%d" % key if isinstance(key, int) else key
 
 
 class Record(WithDefaults, msgspec.Struct, Generic[V_co, K_co], frozen=True, gc=False):

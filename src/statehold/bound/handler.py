@@ -9,15 +9,15 @@ from statehold.api.handler import Handler
 from statehold.bound.attributes import bound_tables, sinks_of, tables_and_outputs
 from statehold.bound.output import PartitionOutput
 from statehold.bound.reference import ReferenceView, SharedRows, references
-from statehold.bound.sink import Sinks
+from statehold.bound.sink import PartitionSink, Sinks
 from statehold.messages.sent import Sent
-from statehold.state.partition_table import RetiredTable
+from statehold.state.partition_table import PartitionTable, RetiredTable
 from statehold.state.state import State
 
 
 def new_state(kind: type[Handler[Any]], *, traced: bool, track_delta: bool) -> State:
     """Return an empty state of the tables that a handler class declares, for one partition."""
-    return State([table.fresh() for table in bound_tables(kind, traced)], track_delta=track_delta)
+    return State(map(PartitionTable.fresh, bound_tables(kind, traced)), track_delta=track_delta)
 
 
 def bind(
@@ -38,11 +38,15 @@ def bind(
     for name, output in tables_and_outputs(kind)[1].items():
         partitions = output_partitions(output.topic) if output.partitioner else 0
         outputs[name] = output.bind(sent, partitions, checked=checked)
-    sinks = {name: sink.bind() for name, sink in sinks_of(kind).items()}
+    sinks: dict[str, PartitionSink[Any]] = {}
+    for name, sink in sinks_of(kind).items():
+        sinks[name] = sink.bind()
     rows: dict[str, ReferenceView[Any, Any]] = {}
     for name, reference in references(kind).items():
         rows[name] = reference.bind(shared.get(reference.topic) or SharedRows(0))
-    tables = {table.attribute: table for table in state.tables.values() if not isinstance(table, RetiredTable)}
-    for attribute, value in (*tables.items(), *outputs.items(), *sinks.items(), *rows.items()):
+    for table in state.tables.values():
+        if not isinstance(table, RetiredTable):
+            setattr(handler, table.attribute, table)
+    for attribute, value in (*outputs.items(), *sinks.items(), *rows.items()):
         setattr(handler, attribute, value)
     return tuple(outputs.values()), Sinks(sinks.values()) if sinks else None, rows

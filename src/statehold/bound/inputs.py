@@ -7,7 +7,7 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 from statehold.api.handler import DECLARATION, Handler, HandlerFactory, InputDeclaration
-from statehold.api.record import MergedMessage, Message, Record, input_of_all, plain
+from statehold.api.record import MergedMessage, Message, Record, input_of_all, key_bytes, plain
 from statehold.api.values import serde
 from statehold.api.values.key_types import PLAIN, read_key_type
 from statehold.api.values.keys import KeySerde, OfKeys, UnreadableKey, same_bytes
@@ -16,7 +16,6 @@ from statehold.bound.serdes import input_type, key_type
 from statehold.bound.topics import class_of
 from statehold.common.class_body import once_per_class
 from statehold.common.names import Names
-from statehold.common.partitioner import key_bytes
 from statehold.errors import UsageError
 
 

@@ -15,10 +15,9 @@ from statehold.state.kinds.copied import CopiedTable
 from statehold.state.kinds.joins import JoinTable
 from statehold.state.kinds.replies import RepliesTable
 from statehold.state.kinds.sorted import SortedTable
-from statehold.state.kinds.traced import TracedTable
 from statehold.state.kinds.ttl import DedupeTable, ExpiringTable
 from statehold.state.kinds.windows import HoppingTable, SessionTable
-from statehold.state.partition_table import PartitionTable, RetiredTable
+from statehold.state.partition_table import PartitionTable, RetiredTable, TracedTable
 
 #: what a class body may declare as a table
 DECLARED: Final = (Table, Dedupe, Retired)

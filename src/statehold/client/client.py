@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
 
 import msgspec
 
+from statehold.api.record import key_bytes
 from statehold.api.values import serde
 from statehold.api.values.keys import key_serde
 from statehold.api.values.message_types import checked_types, require_type
@@ -26,7 +27,7 @@ from statehold.client.rows import LocalState, ManyReads, RowBounds, RowPage, pag
 from statehold.client.stopped_partitions import StoppedPartitions
 from statehold.client.watching import BlockingTableWatch, Look, TableWatch, Watches, WatchOrder
 from statehold.common.names import Names
-from statehold.common.partitioner import key_bytes, murmur2
+from statehold.common.partitioner import murmur2
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, UsageError
 from statehold.messages.request import Reply, answer_in, no_answer

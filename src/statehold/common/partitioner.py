@@ -5,26 +5,11 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Callable
-from typing import Final, overload
+from typing import Final
 
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
-
-
-@overload
-def key_bytes(key: str | bytes | int) -> bytes: ...
-
-
-@overload
-def key_bytes(key: str | bytes | int | None) -> bytes | None: ...
-
-
-def key_bytes(key: str | bytes | int | None) -> bytes | None:
-    """Return a record's key as its bytes: text in UTF-8, a number in decimal digits."""
-    if isinstance(key, str):
-        return key.encode()
-    return b"%d" % key if isinstance(key, int) else key
 
 
 def murmur2(key: bytes | None, partitions: int) -> int:

@@ -64,15 +64,6 @@ class Thread(Protocol):
     def is_alive(self) -> bool: ...
 
 
-def until_set(event: ThreadEvent) -> Callable[[float], None]:
-    """Return a sleep that the event ends."""
-
-    def sleep(seconds: float) -> None:
-        event.wait(seconds)
-
-    return sleep
-
-
 class Threads(Protocol):
     """Makes what the threads of a service consist of."""
 
@@ -99,13 +90,11 @@ class SystemThreads:
     """Threads of the operating system."""
 
     event = staticmethod(threading.Event)
+    condition = staticmethod(threading.Condition)
     processor_time = staticmethod(time.thread_time)
 
     def queue(self) -> ThreadQueue:
         return queue.SimpleQueue()
-
-    def condition(self) -> ThreadCondition:
-        return threading.Condition(threading.RLock())
 
     def thread(self, run: Callable[[], None], name: str) -> Thread:
         return threading.Thread(target=run, name=name, daemon=True)

@@ -16,6 +16,7 @@ from statehold.disk.rows import check_of
 from statehold.disk.tables import DecodedBudget, DiskTable
 from statehold.state.digest import hash64
 from statehold.state.kinds.due_index import DueIndex, DueTable
+from statehold.state.kinds.joins import JoinTable
 from statehold.state.kinds.windows import WindowTable
 from statehold.state.partition_table import ABSENT, PartitionTable
 
@@ -114,26 +115,26 @@ class DueOnDisk(DueIndex[K]):
         return False
 
 
-class DueDiskTable(DueTable[K, V], DiskTable[K, V]):
+class DatedDiskTable(DiskTable[K, V]):
     """Writes rows and their entries in the index at once, so the index of the files is exactly that of their rows."""
 
-    whole_keys = "table with due rows"
+    #: milliseconds that a due time is after that of its entry, because a release may change grace and within
+    _shift = 0
+    #: the place in the index before which nothing is due any more
+    _due_from: bytes | None = None
+    #: a `DueOnDisk`
+    _index: Any
 
     def attach(self, store: PartitionStore, codec: KeyCodec, budget: DecodedBudget) -> None:
         super().attach(store, codec, budget)
         self._store, self.index = store, index_of(self.name)
-        windows: Any = self if issubclass(type(self), WindowTable) else None
-        self._is_window = windows is not None
-        #: milliseconds that a due time is after that of its entry, because a release may change the grace of windows
-        self._shift = 0 if windows is None else windows.grace
         #: of each unwritten key the due time that the index in the files has; None: no entry
         self._filed: dict[Any, int | None] = {}
-        self._index: DueOnDisk[K] = DueOnDisk(self._recent, self._read)
+        self._index = DueOnDisk(self._recent, self._read)
         self._begin()
 
     def _begin(self) -> None:
         self._index.restart()
-        self.count = self.stored.count
 
     def apply(self, keys: list[K], values: list[bytes | None]) -> None:
         filed = self._filed
@@ -143,28 +144,18 @@ class DueDiskTable(DueTable[K, V], DiskTable[K, V]):
                 filed[key] = None if data is None else self._due_in(key, data)
         super().apply(keys, values)
 
-    def rollback(self) -> None:
-        super().rollback()
-        self._begin()
-
-    def loaded(self) -> None:
-        self._begin()
-
     # The index
 
     def _due_in(self, key: K, data: bytes) -> int:
         """Return when a stored row is due."""
-        # The key of a window says when it is due.
-        return self.due(key, None if self._is_window else self.decoded(key, data))  # type: ignore[arg-type]
+        raise NotImplementedError
 
     def _recent(self) -> Iterator[Entry]:
         """Yield the entries of what the files do not have: committed rows, and those of open transactions."""
-        for layer in (self.stored.unwritten, self._frozen):
-            yield from ((self._due_in(key, data), key) for key, data in layer.items() if data is not None)
-        yield from ((self.due(key, value), key) for key, value in self._dirty.items() if value is not ABSENT)
+        raise NotImplementedError
 
     def _read(self, after: bytes | None, most: int) -> list[tuple[bytes, Entry]]:
-        low = None if after is None else after + b"\0"
+        low = self._due_from if after is None else after + b"\0"
         with closing(self._store.snapshot()) as snapshot:
             return [(place, self._entry(place, row)) for place, row in islice(snapshot.rows(self.index, low), most)]
 
@@ -244,6 +235,38 @@ class DueDiskTable(DueTable[K, V], DiskTable[K, V]):
             raise self._store.damaged(f"table {self.name!r}: its index differs from its rows")
 
 
+class DueDiskTable(DueTable[K, V], DatedDiskTable[K, V]):
+    """A table with ttl, a `Dedupe` or windows on disk."""
+
+    whole_keys = "table with due rows"
+
+    def attach(self, store: PartitionStore, codec: KeyCodec, budget: DecodedBudget) -> None:
+        windows: Any = self if issubclass(type(self), WindowTable) else None
+        self._is_window = windows is not None
+        self._shift = 0 if windows is None else windows.grace
+        super().attach(store, codec, budget)
+
+    def _begin(self) -> None:
+        super()._begin()
+        self.count = self.stored.count
+
+    def rollback(self) -> None:
+        super().rollback()
+        self._begin()
+
+    def loaded(self) -> None:
+        self._begin()
+
+    def _due_in(self, key: K, data: bytes) -> int:
+        # The key of a window says when it is due.
+        return self.due(key, None if self._is_window else self.decoded(key, data))  # type: ignore[arg-type]
+
+    def _recent(self) -> Iterator[Entry]:
+        for layer in (self.stored.unwritten, self._frozen):
+            yield from ((self._due_in(key, data), key) for key, data in layer.items() if data is not None)
+        yield from ((self.due(key, value), key) for key, value in self._dirty.items() if value is not ABSENT)
+
+
 def _run(number: int) -> bytes:
     return number.to_bytes(_RUN_BYTES, "big")
 
@@ -254,4 +277,5 @@ def _without_run(pair: tuple[bytes, bytes]) -> bytes:
 
 def index_names(tables: Iterable[PartitionTable[Any, Any]], on_disk: frozenset[str]) -> tuple[str, ...]:
     """Return the names of the indexes that the files have besides the tables."""
-    return tuple(index_of(table.name) for table in tables if isinstance(table, DueTable) and table.name in on_disk)
+    dated = (table for table in tables if isinstance(table, DueTable | JoinTable))
+    return tuple(index_of(table.name) for table in dated if table.name in on_disk)

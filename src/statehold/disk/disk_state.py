@@ -9,15 +9,16 @@ from typing import Any, Final
 
 import msgspec
 
-from statehold.disk.dated import DueDiskTable
+from statehold.disk.dated import DatedDiskTable
 from statehold.disk.keys import KeyCodec, key_codec
 from statehold.disk.port import PartitionStore
 from statehold.disk.stored import StoredOnDisk
 from statehold.disk.tables import DiskTable
 from statehold.disk.usage import ScrubNote
 from statehold.state.digest import MODULUS, table_digest
-from statehold.state.partition_table import Changes, PartitionTable, key_decoder
+from statehold.state.partition_table import Changes, PartitionTable
 from statehold.state.state import Frozen, State
+from statehold.state.stored_keys import key_decoder
 
 #: rows that a restore writes at once, and keys of one piece
 _SPILL: Final = 50_000
@@ -102,7 +103,7 @@ class DiskState(State):
                 self._rows[name] = table.stored
             else:
                 self._rows[name] = StoredOnDisk(store, name, codec_of(table.key_type, on_disk=False))
-        self._dated = {name: table for name, table in self.tables.items() if isinstance(table, DueDiskTable)}
+        self._dated = {name: table for name, table in self.tables.items() if isinstance(table, DatedDiskTable)}
 
     # Committed changes
 
@@ -299,7 +300,7 @@ class _FilePieces(Iterator[Changes]):
 
 
 def _read(
-    view: _View, tables: Mapping[str, StoredOnDisk], indexes: Mapping[str, DueDiskTable[Any, Any]], size: int
+    view: _View, tables: Mapping[str, StoredOnDisk], indexes: Mapping[str, DatedDiskTable[Any, Any]], size: int
 ) -> Iterator[Changes]:
     try:
         for name, rows in tables.items():

@@ -289,7 +289,7 @@ class LmdbSnapshot:
     ) -> Iterator[tuple[bytes, bytes]]:
         at, inclusive, most = (high, False, _FEW) if reverse else (low, True, _FEW)
         while True:
-            piece = self._piece(table, at, most, reverse=reverse, inclusive=inclusive)
+            piece = self._piece(table, at, most, None if reverse else high, reverse=reverse, inclusive=inclusive)
             for place, row in piece:
                 if (reverse and low is not None and place < low) or (
                     not reverse and high is not None and place >= high
@@ -301,9 +301,9 @@ class LmdbSnapshot:
             at, inclusive, most = piece[-1][0], False, min(2 * most, _MANY)
 
     def _piece(
-        self, table: str, at: bytes | None, most: int, *, reverse: bool, inclusive: bool
+        self, table: str, at: bytes | None, most: int, high: bytes | None, *, reverse: bool, inclusive: bool
     ) -> list[tuple[bytes, bytes]]:
-        """Return the next rows from `at` on; None: from the first, or from the last."""
+        """Return the next rows from `at` on; None: from the first, or from the last. At most one is behind `high`."""
         with self._lock:
             if self._reader is None:
                 raise StoreClosed
@@ -322,7 +322,7 @@ class LmdbSnapshot:
                 if not found:
                     return []
                 pairs: Iterator[Any] = cursor.iterprev() if reverse else cursor.iternext()
-                return _some(pairs, most)
+                return _some(pairs, most, high)
             except lmdb.Error as error:
                 raise self._failed("read", error) from error
 
@@ -377,12 +377,12 @@ def _opened(env: lmdb.Environment, name: bytes) -> Any:
         return None
 
 
-def _some(pairs: Iterator[tuple[bytes, bytes]], most: int) -> list[tuple[bytes, bytes]]:
+def _some(pairs: Iterator[tuple[bytes, bytes]], most: int, high: bytes | None) -> list[tuple[bytes, bytes]]:
     found, size = [], 0
     for place, row in pairs:
         found.append((place, row))
         size += len(row)
-        if len(found) == most or size > _BYTES:
+        if len(found) == most or size > _BYTES or (high is not None and place >= high):
             break
     return found
 

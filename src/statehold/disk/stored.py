@@ -151,17 +151,18 @@ class StoredOnDisk(Mapping[Any, bytes]):
         """Yield the keys with low <= key < high of the files, and those of `above`, in order, each once."""
         cut = self.codec.cut
         first, last = (None if bound is None else cut(bound) for bound in (low, high))
-        held = iter(()) if last == b"" else self._keys(first or None, last, reverse=reverse)
+        held = iter(()) if last == b"" else self.held(first or None, last, reverse=reverse)
         previous = _ABSENT
         for key in heapq.merge(held, above, reverse=reverse):
             if key != previous:
                 yield key
             previous = key
 
-    def _keys(self, low: bytes | None, high: bytes | None, *, reverse: bool) -> Iterator[Any]:
+    def held(self, low: bytes | None, high: bytes | None, *, reverse: bool = False) -> Iterator[Any]:
+        """Yield the keys of the files with low <= place < high, in order; for tables whose keys are not cut."""
         with closing(self._store.snapshot()) as snapshot:
             for place, _ in snapshot.rows(self._table, low, high, reverse=reverse):
-                yield self.codec.decode(place)  # a sorted table has no key that is cut
+                yield self.codec.decode(place)
 
     def packed(self) -> dict[bytes, bytes | None]:
         """Return the rows of `unwritten` by their places; None deletes one."""

@@ -81,10 +81,6 @@ def issuer() -> str:
     return f"{os.environ.get('USER') or os.getuid()}@{socket.gethostname()}"
 
 
-def is_command(message: Message) -> bool:
-    return any(name == COMMAND_HEADER for name, _ in message.headers() or ())
-
-
 def command_of(message: Message) -> Command | None:
     """Return the command that a record carries; None for an ordinary record. A plain-text header is a name alone.
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from statehold.api.record import MemoryMessage
-from statehold.common.partitioner import key_bytes
+from statehold.api.record import MemoryMessage, key_bytes
 from statehold.messages.command import COMMAND_HEADER, BadCommand, command_of, header
 from statehold.messages.dead_letter import BLOCKED_KEYS, DISCARD, REPLAY, RESOLVED, DeadLetter, read, request_of
 from statehold.messages.pinned_command import Pinned, PinnedMessage

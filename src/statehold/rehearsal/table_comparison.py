@@ -47,7 +47,7 @@ class TableComparison:
 
     def __init__(self, state: State, ignored: IgnoredFields) -> None:
         self._state, self._ignored = state, ignored
-        self._decoder = EntryDecoder({name: table.key_type for name, table in state.tables.items()})
+        self._decoder = EntryDecoder(state.key_types)
         #: keys that differ, with their live values
         self.differ: Values = {}
         #: keys written since the last delta, with their values before

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
+from statehold.api.record import key_bytes
 from statehold.client.owner_reads import PartitionState
 from statehold.client.rows import RowBounds, RowPage, StoppedHere, TableRow
 from statehold.common.decoding import UNREADABLE, make_decoder
-from statehold.common.partitioner import key_bytes
 from statehold.errors import StateUnavailable, text_of
 from statehold.runtime.introspection import Overview
 from statehold.snapshot.format.records import CommitRecord

@@ -10,12 +10,11 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import types as spark
 
-from statehold.api.record import Message
+from statehold.api.record import Message, key_bytes
 from statehold.api.values import serde
 from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.output import origin_of
 from statehold.bound.topics import class_of
-from statehold.common.partitioner import key_bytes
 from statehold.errors import TopicMissing, UsageError
 from statehold.messages.dead_letter import FAILED_AGAIN, DeadLetter, Resolution, read
 from statehold.ports import Reader

@@ -8,10 +8,9 @@ old value has to be kept. `_cache` holds decoded values of keys in use: a commit
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterator
-from functools import cache
 from itertools import filterfalse
-from types import GenericAlias
 from typing import Any, Final, Self, TypeVar, overload
 
 import msgspec
@@ -22,8 +21,8 @@ from statehold.api.values import versioned_values
 from statehold.api.values.difference import brief, difference
 from statehold.api.values.exact_values import exact_types, forgets, quick_check
 from statehold.api.values.table_types import EXACT_TYPES, exact_check
-from statehold.common.decoding import UNREADABLE, make_decoder
-from statehold.errors import UnreadableValue, UnstorableValue, UsageError, text_of
+from statehold.errors import MutatedInPlace, UnreadableValue, UnstorableValue, UsageError, text_of
+from statehold.state.stored_keys import come_back, why_not
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -40,7 +39,6 @@ ABSENT: Final[Any] = _Absent()
 _DECODED: Final = 100_000
 #: deleted keys that may stay in `order` before it is rebuilt, because a rebuild costs as much as the table is long
 _TOMBED: Final = 100_000
-_encode_keys: Final = msgspec.msgpack.Encoder().encode
 
 
 class Changes(msgspec.Struct, gc=False):
@@ -51,12 +49,6 @@ class Changes(msgspec.Struct, gc=False):
     values: list[bytes | None]
 
 
-@cache
-def key_decoder(kind: Any) -> Callable[[bytes | msgspec.Raw], list[Any]]:
-    """Return the function that reads stored keys of a type, as a list in msgpack; all partitions share it."""
-    return make_decoder(msgspec.msgpack.Decoder, GenericAlias(list, (kind,))).decode
-
-
 class PartitionTable(Table[K, V]):
     """The table of one partition: what the declaration lets a handler call, and what the engine does with it.
 
@@ -65,6 +57,8 @@ class PartitionTable(Table[K, V]):
 
     #: whether a decoded value is what the handler gets and gives: nothing notes or copies it
     plain = True
+    #: whether the values of a serde of the user's own are stored without a comparison with what would come back
+    _trusts_serdes = True
     #: whether it keeps a part of the digest for each segment of its keys, so that it computes what changes add
     segmented = False
 
@@ -85,7 +79,7 @@ class PartitionTable(Table[K, V]):
         self._exact_types = EXACT_TYPES.intersection((self.key_type,))
         self._are_exact = exact_check(self.key_type)
         self.serde = options.serde
-        #: None for a serde of the user's own, whose values only a traced table compares
+        #: returns whether values need no comparison with what would come back; None for a serde of the user's own
         self._certainly_same = quick_check(options.serde)
         #: the type of its values, if each instance of it comes back
         self._exact_values = exact_types(options.serde)
@@ -337,9 +331,6 @@ class PartitionTable(Table[K, V]):
             self.serde.unreadable(self.stored.values()) if isinstance(self.serde, versioned_values.Versioned) else set()
         )
 
-    def check_in_place(self) -> None:
-        """Do nothing, because only traced tables detect a value that was changed in place."""
-
     def check_keys(self, keys: list[K]) -> None:
         """Require keys that come back from a snapshot as the same keys, with the same bytes.
 
@@ -347,11 +338,12 @@ class PartitionTable(Table[K, V]):
 
         :raises UnstorableValue: naming the first key that would not.
         """
-        if self._come_back(keys):
+        if come_back(self.key_type, keys):
             return
         for key in keys:
-            if not self._come_back([key]):
-                text = f"table {self.name!r}: key {brief(key)} cannot be stored as {self._key_name()}: {self._why(key)}"
+            if not come_back(self.key_type, [key]):
+                kind, why = getattr(self.key_type, "__name__", str(self.key_type)), why_not(self.key_type, key)
+                text = f"table {self.name!r}: key {brief(key)} cannot be stored as {kind}: {why}"
                 raise UnstorableValue(text, self.name, key)
 
     def check_values(self) -> None:
@@ -365,16 +357,13 @@ class PartitionTable(Table[K, V]):
         if self._exact_values.issuperset(map(type, values)):
             return
         try:
-            if self._surely_come_back(values):
+            certainly_same = self._certainly_same
+            if self._trusts_serdes if certainly_same is None else certainly_same(values):
                 return
         except RecursionError:  # a value is nested more deeply than Python's functions may be
             pass
         for key, value in self._dirty.items():
             self._check_value(key, value)
-
-    def _surely_come_back(self, values: Collection[Any]) -> bool:
-        """Return whether no value needs a comparison with what would come back."""
-        return self._certainly_same is None or self._certainly_same(values)
 
     def _check_value(self, key: K, value: Any) -> None:
         if value is ABSENT:
@@ -406,25 +395,6 @@ class PartitionTable(Table[K, V]):
         if key in self._dirty:
             self.check_keys([key])
             self._check_value(key, self._dirty[key])
-
-    def _come_back(self, keys: list[K]) -> bool:
-        if self.key_type in (str, bytes) and not all(isinstance(key, self.key_type) for key in keys):
-            return False
-        try:
-            data = _encode_keys(keys)
-            back = key_decoder(self.key_type)(data)
-            return difference(keys, back) is None and _encode_keys(back) == data
-        except (TypeError, ValueError, OverflowError, *UNREADABLE):
-            return False
-
-    def _why(self, key: K) -> str:
-        try:
-            return f"it would come back as {key_decoder(self.key_type)(_encode_keys([key]))[0]!r}"
-        except (TypeError, ValueError, OverflowError, *UNREADABLE) as error:
-            return text_of(error)
-
-    def _key_name(self) -> str:
-        return getattr(self.key_type, "__name__", str(self.key_type))
 
     def _load(self, key: K) -> Any:
         """Return the value of a key that is not in the cache, or ABSENT; decode it if no open write has it."""
@@ -468,6 +438,98 @@ class PartitionTable(Table[K, V]):
 
     def _committed(self, key: Any) -> bytes | None:
         return self._frozen[key] if key in self._frozen else self.stored.get(key)
+
+
+class TracedTable(PartitionTable[K, V]):
+    """Detects values that were changed in place or would not survive a snapshot: for development and tests, slower."""
+
+    plain = False
+    _trusts_serdes = False
+    #: stored form of each value that the open transaction has read; the class's own stays empty
+    _reads: dict[Any, bytes] = {}  # noqa: RUF012
+
+    def get(self, key: K, default: Any = None) -> Any:
+        self._require_own_thread()
+        value: Any = super().get(key, ABSENT)
+        return default if value is ABSENT else self._note_read(key, value)
+
+    def __getitem__(self, key: K) -> V:
+        self._require_own_thread()
+        value: V = self._note_read(key, super().__getitem__(key))
+        return value
+
+    def __contains__(self, key: object) -> bool:
+        self._require_own_thread()
+        return super().__contains__(key)
+
+    def __len__(self) -> int:
+        self._require_own_thread()
+        return super().__len__()
+
+    def __iter__(self) -> Iterator[K]:
+        self._require_own_thread()
+        return super().__iter__()
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._require_own_thread()
+        super().__setitem__(key, value)
+
+    def put(self, key: K, value: V) -> None:
+        self._require_own_thread()
+        super().put(key, value)
+
+    def _replace(self, key: K, value: V) -> None:
+        self._require_own_thread()
+        super()._replace(key, value)
+
+    def delete(self, key: K) -> None:
+        self._require_own_thread()
+        super().delete(key)
+
+    def _require_own_thread(self) -> None:
+        """:raises UsageError: this is not the first thread that used the table, which is the partition's."""
+        me = threading.current_thread()
+        owner: threading.Thread = self.__dict__.setdefault("_owner", me)
+        if owner is not me:
+            raise UsageError(
+                f"table {self.name!r} belongs to thread {owner.name!r} and was used on thread {me.name!r}: its "
+                f"partition may commit or move meanwhile. Next: read what the other thread needs on the "
+                f"partition's thread, and pass it on; the program around the service "
+                f"reads the state with key_lookup.Finder (docs/reference/ops.md)"
+            )
+
+    def rollback(self) -> None:
+        """Also drop the values that were changed in place."""
+        super().rollback()
+        for key in self._reads:
+            self._cache.pop(key, None)
+        self._reads = {}
+
+    def check_in_place(self) -> None:
+        """:raises MutatedInPlace: a value of the open transaction was changed in place."""
+        for key, before in self._reads.items():
+            value = self._cache.get(key, ABSENT)
+            if key not in self._dirty and value is not ABSENT and self.serde.encode(value) != before:
+                raise MutatedInPlace(
+                    f"table {self.name!r}, key {key!r}: the value was changed in place and would be lost. "
+                    f"Next: put() a new value instead, best of a frozen type"
+                )
+        self._reads = {}
+
+    def _difference(self, live: Any, back: Any) -> str | None:
+        """Also compare values that only the user's own serde knows: by their types and bytes."""
+        if self._certainly_same is not None:
+            return super()._difference(live, back)
+        if type(live) is type(back) and self.serde.encode(live) == self.serde.encode(back):
+            return None
+        return f"{brief(live)} would be {brief(back)} after a restore"
+
+    def _note_read(self, key: K, value: Any) -> Any:
+        if key not in self._reads and key not in self._dirty:
+            if not self._reads:
+                self._reads = {}
+            self._reads[key] = self.serde.encode(value)
+        return value
 
 
 class RetiredTable(PartitionTable[K, bytes]):

@@ -16,15 +16,12 @@ class Frozen(msgspec.Struct, frozen=True):
     """The writes of one transaction, with the digest of the state after them."""
 
     changes: tuple[Changes, ...]
+    #: the tables that it changes
+    tables: tuple[str, ...]
     digest: int
     keys: int
     #: the tables that have no keys after them
     emptied: tuple[str, ...] = ()
-
-    @property
-    def tables(self) -> list[str]:
-        """The tables that it changes."""
-        return [change.table for change in self.changes]
 
 
 class State:
@@ -37,6 +34,7 @@ class State:
 
     def __init__(self, tables: Iterable[PartitionTable[Any, Any]], *, track_delta: bool = False) -> None:
         self.tables: dict[str, PartitionTable[Any, Any]] = {}
+        self.key_types: dict[str, Any] = {}
         self.digest = 0
         #: odd while a commit changes the stored values, for readers on other threads
         self.version = 0
@@ -46,7 +44,8 @@ class State:
         #: notes what has changed since the newest full snapshot began; None: nothing asks for it
         self.changed: ChangedKeys | None = None
         for table in tables:
-            self.tables[table.name], self._since_delta[table.name] = table, {}
+            self.tables[table.name], self.key_types[table.name] = table, table.key_type
+            self._since_delta[table.name] = {}
 
     @property
     def keys(self) -> int:
@@ -62,17 +61,22 @@ class State:
 
     def stored_bytes(self) -> int:
         """Return the bytes of all stored values."""
-        return sum([sum(map(len, table.stored.values())) for table in self.tables.values()])
+        size = 0
+        for table in self.tables.values():
+            size += sum(map(len, table.stored.values()))
+        return size
 
     def freeze(self) -> Frozen:
         """Return the open writes as bytes, and the digest after them. The committed state is unchanged."""
         digest, keys = self.digest, 0
         changes: list[Changes] = []
+        written: list[str] = []
         emptied: list[str] = []
         for table in self.tables.values():
             keys += len(table.stored)
             if (change := table.freeze()).keys:
                 changes.append(change)
+                written.append(change.table)
         for change in changes:
             try:
                 added, born = self._effect(change)
@@ -82,7 +86,7 @@ class State:
             digest, keys = digest + added, keys + born
             if len(self.tables[change.table].stored) + born == 0:
                 emptied.append(change.table)
-        return Frozen(tuple(changes), digest % MODULUS, keys, tuple(emptied))
+        return Frozen(tuple(changes), tuple(written), digest % MODULUS, keys, tuple(emptied))
 
     def commit(self, frozen: Frozen, *, delta: bool) -> None:
         """Make the frozen writes part of the state; `delta` says whether their commit record carried one."""
@@ -190,7 +194,10 @@ def _pieces(frozen: list[tuple[PartitionTable[Any, Any], list[Any], int]], size:
 
 def _values_digest(values: list[bytes | None], key_seeds: list[int]) -> tuple[int, int]:
     """Return the sum of the hashes of the values that are there, and their number."""
-    if None in values:
-        key_seeds = [seed for seed, value in zip(key_seeds, values, strict=True) if value is not None]
-        values = [value for value in values if value is not None]
-    return sum(map(hash128, values, key_seeds)), len(values)  # type: ignore[arg-type]
+    if None not in values:
+        return sum(map(hash128, values, key_seeds)), len(values)  # type: ignore[arg-type]
+    total = count = 0
+    for value, seed in zip(values, key_seeds, strict=True):
+        if value is not None:
+            total, count = total + hash128(value, seed), count + 1
+    return total, count

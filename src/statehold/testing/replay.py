@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
-from statehold.api.record import MemoryMessage
 from statehold.bound.output import origin_of
 from statehold.errors import UsageError
 from statehold.state.partition_table import PartitionTable
 from statehold.testing.hash_seed import run_elsewhere
 from statehold.testing.memory.database import Tables
-from statehold.testing.memory.log import MemoryLog
+from statehold.testing.memory.log import LogMessage, MemoryLog
 from statehold.testing.rerun import Past, Results, Sent
 from statehold.testing.stepped import EffectCall
 
@@ -103,7 +102,7 @@ class Replay:
                     return f"table {name!r}, key {key!r}: the value is {is_now}, it was {was}"
         return "no key does, so the digests were computed differently"
 
-    def _own(self, message: MemoryMessage) -> Sent | None:
+    def _own(self, message: LogMessage) -> Sent | None:
         """Return the record as this partition has sent it; None: another partition has sent it."""
         headers = tuple(message.headers() or ())
         # Without `output.origin` an origin is a header that the handler has sent on.

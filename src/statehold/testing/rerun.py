@@ -8,11 +8,11 @@ from itertools import cycle
 from typing import Any, NamedTuple
 
 from statehold.api.handler import Handler
-from statehold.api.record import Message
+from statehold.api.record import Message, key_bytes
 from statehold.bound.handler import new_state
 from statehold.bound.reference import Version
 from statehold.common.names import Names
-from statehold.common.partitioner import key_bytes, murmur2
+from statehold.common.partitioner import murmur2
 from statehold.messages.pinned_command import Pinned, PinnedMessage, Placed, TimeLimit, in_order
 from statehold.state import digest
 from statehold.state.state import State

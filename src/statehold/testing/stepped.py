@@ -179,7 +179,7 @@ class SteppedWorker(PartitionWorker):
             transaction, buffer = live.transaction, live.transaction.buffer
             waiting = self.mailbox.depth > 0 or bool(buffer.todo) or buffer.failure is not None
             behind = buffer.barrier is not None and buffer.failure is None and buffer.reached(transaction.position)
-            full = transaction.policy.room() == 0
+            full = transaction.policy.since is not None and transaction.policy.room() == 0
             return (waiting and not (live.participants.on_blocks and live.participants.blocked())) or behind or full
         return self.phase not in (Phase.FAILED, Phase.CLOSED)
 

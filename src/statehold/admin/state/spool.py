@@ -43,7 +43,7 @@ class Spool:
 
     def load(self, partition: int, state: State) -> State:
         """Fill an empty state with the partition's entries and compute its digest."""
-        decoder = EntryDecoder({name: table.key_type for name, table in state.tables.items()})
+        decoder = EntryDecoder(state.key_types)
         for raw in self._entries(partition):
             state.load(decoder.decode(raw))
         state.loaded()

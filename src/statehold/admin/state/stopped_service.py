@@ -251,7 +251,7 @@ class StoppedService:
 
         :raises ToolRefused: it has another state, or is gone.
         """
-        decoder = EntryDecoder({name: table.key_type for name, table in state.tables.items()})
+        decoder = EntryDecoder(state.key_types)
         try:
             load(reader, place, ref, shown, state, decoder)
         except FullUnusable as finding:

@@ -9,6 +9,7 @@ from statehold.api.handler import Handler
 from statehold.bound.attributes import bound_tables
 from statehold.disk.dated import DueDiskTable
 from statehold.disk.keys import key_codec
+from statehold.disk.kinds.joins import JoinDiskTable
 from statehold.disk.kinds.sessions import SessionDiskTable
 from statehold.disk.port import PartitionStore
 from statehold.disk.tables import DecodedBudget, DiskTable, SortedDiskTable
@@ -23,7 +24,7 @@ from statehold.state.partition_table import PartitionTable
 from statehold.state.system_names import owner
 
 #: they know their keys by an index in memory
-_IN_MEMORY: Final = (CallTable, JoinTable, RepliesTable)
+_IN_MEMORY: Final = (CallTable, RepliesTable)
 
 
 @cache
@@ -32,6 +33,8 @@ def _on_disk(kind: Any) -> type[DiskTable[Any, Any]]:
     base: type[DiskTable[Any, Any]] = DiskTable
     if issubclass(kind, SessionTable):
         base = SessionDiskTable
+    elif issubclass(kind, JoinTable):
+        base = JoinDiskTable
     elif issubclass(kind, DueTable):
         base = DueDiskTable
     elif issubclass(kind, SortedTable):

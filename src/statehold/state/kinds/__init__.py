@@ -1,1 +1,1 @@
-"""Kinds of tables: sorted, with a ttl, traced, by due time, windows, joins."""
+"""Kinds of tables: sorted, with a ttl, by due time, windows, joins."""

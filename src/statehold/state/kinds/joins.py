@@ -69,8 +69,8 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
     def __setitem__(self, key: Row[K], value: BufferedRecord[L, R]) -> None:
         if self._is_over(key):
             raise UsageError(f"{self.name}: the time of {key!r} is over. Next: use left() or right()")
-        self._index().add(key)
-        if value.waiting:
+        self._by_key().add(key)
+        if value.waiting and key[1] in self.reported:
             self._wait(key)
         self._rewrites = True
         super().__setitem__(key, value)
@@ -88,26 +88,26 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
 
     def _wait(self, row: Row[K]) -> None:
         when = self.due(row)
-        self._waiting.push(when, row)
+        self._index.push(when, row)
         self.horizon.at = min(self.horizon.at, when)
 
     # For the engine
 
     @property
     def earliest(self) -> float:
-        return self._waiting.earliest
+        return self._index.earliest
 
     @property
     def known(self) -> float:
         """As that of `DueTable`."""
-        return self._waiting.known
+        return self._index.known
 
     def has_due(self, until: float) -> bool:
         """Return whether an unmatched row is due at or before `until`; see `DueIndex.has_due`."""
-        return self._waiting.has_due(until, self._waits_until)
+        return self._index.has_due(until, self._waits_until)
 
     def take(self, until: float) -> Row[K] | None:
-        return self._waiting.take(until, self._waits_until)
+        return self._index.take(until, self._waits_until)
 
     def end(self, row: Row[K]) -> None:
         """Remove a row of the table."""
@@ -116,12 +116,12 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
             self._dirty[row], self._deletes, self._rewrites = ABSENT, True, True
         else:  # no commit has it, so no tombstone is needed
             self._dirty.pop(row, None)
-            self._index().discard((row,))
+            self._by_key().discard((row,))
 
     def _empty(self) -> None:
         super()._empty()
         #: the rows that may wait for their first partner
-        self._waiting: DueIndex[Row[K]] = DueIndex()
+        self._index: DueIndex[Row[K]] = DueIndex()
         #: every stored row and every row of an open transaction by key and side; None until it is needed
         self._rows: JoinRows[K] | None = None
         #: the committed rows by segment; None until they are needed
@@ -151,7 +151,7 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
                 self.end(row)
         changes = super().freeze()
         self._all_new, self._rewrites = self.plain and not self._rewrites, False
-        self._waiting.freeze()
+        self._index.freeze()
         return Changes(self.name, changes.keys + gone, changes.values + [None] * len(gone)) if gone else changes
 
     def _whole(self, segment: RowSegment[K]) -> RowSegment[K]:
@@ -183,8 +183,8 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
         for number, segment in self._leaving.items():
             self._drop(number, segment.rows)
         self._leaving, self._all_new = {}, False
-        self._waiting.commit()
-        if self._waiting.is_long(len(self.stored)):
+        self._index.commit()
+        if self._index.is_long(len(self.stored)):
             self._build()
 
     def _drop(self, number: int, rows: list[Row[K]]) -> None:
@@ -223,7 +223,7 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
             self._segments.forget()
         if self._rows is not None:
             self._rows.discard([row for row in written if row not in self.stored])
-        self._waiting.rollback()
+        self._index.rollback()
 
     def loaded(self) -> None:
         super().loaded()
@@ -233,7 +233,7 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
     def _build(self) -> None:
         """Build the index of waiting rows from the keys. No value is decoded; `take` finds out which have a partner."""
         rows = (row for row in dict.fromkeys((*self.stored, *self._dirty)) if row[1] in self.reported)
-        self._waiting = DueIndex((self.due(row), row) for row in rows)
+        self._index = DueIndex((self.due(row), row) for row in rows)
 
     def _join(self, record: Record[Any, Any], key: K, side: str, other: str, value: Any) -> list[Any]:
         """Keep a record, and return the values of its partners, of which none is waiting any more."""
@@ -245,7 +245,7 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
         if at <= over:
             self._pass_on(key, record)
             return []
-        index, partners = self._rows or self._index(), []
+        index, partners = self._rows or self._by_key(), []
         if key in index.sides[other]:
             decoded = self._cache if self.plain else _NOTHING
             for row in index.between(key, other, max(at - self.within, over + 1), at + self.within):
@@ -275,7 +275,7 @@ class JoinTable(ClosingTable[Row[K], BufferedRecord[L, R]], JoinBuffer[K, L, R],
         """Return the number of a new row behind those of its key, side and timestamp."""
         return next((row[3] + 1 for row in reversed(same) if row in self), 0)
 
-    def _index(self) -> JoinRows[K]:
+    def _by_key(self) -> JoinRows[K]:
         if self._rows is None:
             self._rows = JoinRows(dict.fromkeys((*self.stored, *self._frozen, *self._dirty)))
         return self._rows

@@ -10,7 +10,6 @@ from random import Random
 from typing import Literal
 
 from statehold.api.output import Headers
-from statehold.api.record import MemoryMessage
 from statehold.testing.kafka.classic_group import ClassicGroup
 from statehold.testing.kafka.consumer_group import ConsumerProtocolGroup
 from statehold.testing.kafka.faults import CallFault, PassTime, PortCall, Scheduler
@@ -19,7 +18,7 @@ from statehold.testing.kafka.group import Group, GroupRejection
 from statehold.testing.kafka.offsets import Place, StoredOffsets
 from statehold.testing.kafka.transactions import TransactionCoordinator
 from statehold.testing.memory.clock import ManualClock
-from statehold.testing.memory.log import MemoryLog, StampedMessage, Transaction
+from statehold.testing.memory.log import LogMessage, MemoryLog, Transaction
 
 
 class NoSuchTopic(Exception):
@@ -55,7 +54,7 @@ class SimulatedKafka:
         self._numbers = count(1)
         self.topics: dict[str, SimulatedTopic] = {}
         #: called for each record that is written
-        self.on_append: list[Callable[[MemoryLog, MemoryMessage, Transaction | None], None]] = []
+        self.on_append: list[Callable[[MemoryLog, LogMessage, Transaction | None], None]] = []
         self.offsets: dict[str, StoredOffsets] = {}
         self._groups: dict[str, Group] = {}
         self.transactions = TransactionCoordinator(self.timers, self._publish)
@@ -151,9 +150,8 @@ class SimulatedKafka:
         """Write a record and return its offset. `timestamp`: ms since 1970, 0 means now."""
         now = int(self.clock.wall() * 1000)
         logged_at = self.topics[log.topic].settings.get("message.timestamp.type") == "LogAppendTime"
-        kind = StampedMessage if logged_at else MemoryMessage
         stamp = now if logged_at else timestamp or now
-        offset = log.append(value, key, headers, stamp, transaction, kind=kind)
+        offset = log.append(value, key, headers, stamp, transaction, stamped=logged_at)
         if transaction is None:
             self._notify((log.topic, log.partition))
         if self.on_append:

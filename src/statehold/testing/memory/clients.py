@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from statehold.api.output import Headers
-from statehold.api.record import Message
+from statehold.api.record import Message, key_bytes
 from statehold.common.names import Names
-from statehold.common.partitioner import key_bytes, murmur2
+from statehold.common.partitioner import murmur2
 from statehold.errors import OutcomeUnknown
 from statehold.messages.command import BadCommand
 from statehold.messages.retry_record import Retried

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from statehold.api.handler import HandlerFactory
+from statehold.api.record import key_bytes
 from statehold.api.values.keys import KeySerde
 from statehold.bound.inputs import key_types
 from statehold.common.names import Names
-from statehold.common.partitioner import key_bytes
 
 
 def key_encoders(handler: HandlerFactory, names: Names) -> dict[str, Callable[[Any], bytes | None]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
+from typing import Any
 
 from statehold.api.output import Headers
-from statehold.api.record import MemoryMessage
 from statehold.errors import HangingTransaction
 from statehold.ports import OutOfRange
 
@@ -30,11 +30,45 @@ class Transaction:
         self.lineages: dict[tuple[str, int], str] = {}
 
 
-class StampedMessage(MemoryMessage):
-    """A message whose timestamp is the broker's."""
+class LogMessage:
+    """A record as a reader gets it: the Kafka client's message in a service."""
+
+    __slots__ = ("_headers", "_key", "_offset", "_partition", "_timestamp", "_topic", "_value")
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        timestamp: tuple[int, int] = (1, 0),
+    ) -> None:
+        """`timestamp`: its kind (1: the producer's, 2: the broker's) and milliseconds since 1970."""
+        self._topic, self._partition, self._offset = topic, partition, offset
+        self._value, self._key, self._headers, self._timestamp = value, key, headers, timestamp
+
+    def topic(self) -> str:
+        return self._topic
+
+    def partition(self) -> int:
+        return self._partition
+
+    def offset(self) -> int:
+        return self._offset
 
     def timestamp(self) -> tuple[int, int]:
-        return 2, self._timestamp
+        return self._timestamp
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def headers(self) -> Any:
+        return self._headers
 
 
 class MemoryLog:
@@ -49,7 +83,7 @@ class MemoryLog:
         self.damaged: set[int] = set()
         #: the outcome that each marker records, by its offset
         self.markers: dict[int, Outcome] = {}
-        self._records: dict[int, tuple[MemoryMessage, Transaction | None]] = {}
+        self._records: dict[int, tuple[LogMessage, Transaction | None]] = {}
         self._open: dict[Transaction, int] = {}
 
     def append(
@@ -60,12 +94,16 @@ class MemoryLog:
         timestamp: int = 0,
         transaction: Transaction | None = None,
         partition: int | None = None,
-        kind: type[MemoryMessage] = MemoryMessage,
+        *,
+        stamped: bool = False,
     ) -> int:
-        """Write a record, in a transaction or in none, and return its offset. `partition` is what the record claims."""
+        """Write a record, in a transaction or in none, and return its offset. `partition` is what the record claims.
+
+        `stamped`: the timestamp is the broker's.
+        """
         offset = self.end
         shown = self.partition if partition is None else partition
-        message = kind(self.topic, shown, offset, value, key, headers, timestamp)
+        message = LogMessage(self.topic, shown, offset, value, key, headers, (2 if stamped else 1, timestamp))
         self._records[offset] = message, transaction
         if transaction is not None and self not in transaction.logs:
             transaction.logs[self] = self._open[transaction] = offset
@@ -88,7 +126,7 @@ class MemoryLog:
     def replace(self, offset: int, value: bytes) -> None:
         """Damage a record that is already written."""
         old, transaction = self._records[offset]
-        self._records[offset] = MemoryMessage(self.topic, self.partition, offset, value, old.key()), transaction
+        self._records[offset] = LogMessage(self.topic, self.partition, offset, value, old.key()), transaction
 
     @property
     def stable(self) -> int:
@@ -104,13 +142,13 @@ class MemoryLog:
         """Do delete_records: readers get no record before the offset. `also_open`: those of open transactions, too."""
         self.start = max(self.start, min(before, self.high if also_open else self.stable))
 
-    def entries(self, start: int = 0) -> Iterator[tuple[MemoryMessage, Outcome | None]]:
+    def entries(self, start: int = 0) -> Iterator[tuple[LogMessage, Outcome | None]]:
         """Yield every record with its transaction's outcome, None outside of a transaction: for oracles."""
         for offset in range(max(start, self.start), self.end):
             if (entry := self._records.get(offset)) is not None:
                 yield entry[0], entry[1].outcome if entry[1] is not None else None
 
-    def of(self, transaction: Transaction, first: int) -> Iterator[MemoryMessage]:
+    def of(self, transaction: Transaction, first: int) -> Iterator[LogMessage]:
         """Yield the records of a transaction from an offset on: for oracles."""
         for offset in range(first, self.end):
             if (entry := self._records.get(offset)) is not None and entry[1] is transaction:
@@ -120,15 +158,15 @@ class MemoryLog:
         """Return the offset of the first record of this time (ms since 1970) or later; None after the last."""
         return next((m.offset() for m, _ in self.entries() if m.timestamp()[1] >= moment), None)
 
-    def committed(self, start: int = 0, end: int | None = None) -> Iterator[MemoryMessage]:
+    def committed(self, start: int = 0, end: int | None = None) -> Iterator[LogMessage]:
         """Return the records that a read_committed reader sees in [start, end)."""
         return self._visible(max(start, self.start), min(self.stable, self.end if end is None else end))
 
-    def past(self, end: int | None = None) -> Iterator[MemoryMessage]:
+    def past(self, end: int | None = None) -> Iterator[LogMessage]:
         """Return every committed record ever written before `end`, the truncated ones too: for the driver's replay."""
         return self._visible(0, self.stable if end is None else min(self.stable, end))
 
-    def _visible(self, start: int, end: int) -> Iterator[MemoryMessage]:
+    def _visible(self, start: int, end: int) -> Iterator[LogMessage]:
         for offset in range(start, end):
             entry = self._records.get(offset)
             if entry is not None and (entry[1] is None or entry[1].outcome is Outcome.COMMITTED):
@@ -138,7 +176,7 @@ class MemoryLog:
         """Return whether a read_committed reader sees a record at or after an offset."""
         return next(self.committed(start), None) is not None
 
-    def read(self, start: int, end: int, batch: int) -> Iterator[Sequence[MemoryMessage]]:
+    def read(self, start: int, end: int, batch: int) -> Iterator[Sequence[LogMessage]]:
         """Read as `ports.Reader.read` does, but raise HangingTransaction at once instead of waiting."""
         if start >= end:
             return

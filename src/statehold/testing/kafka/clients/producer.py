@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from statehold.api.output import Headers
+from statehold.api.record import key_bytes
 from statehold.common.names import Names
-from statehold.common.partitioner import key_bytes, murmur2
+from statehold.common.partitioner import murmur2
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, MessageRefused, OutcomeUnknown, TransactionAborted
 from statehold.messages.sent import Sent
