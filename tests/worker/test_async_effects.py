@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Coroutine, Iterator
@@ -57,6 +58,13 @@ class Waiting(Handler[int]):
             self.cancelled.set()
             raise
 
+    async def fail(self, key: EffectKey) -> None:
+        """Raise another error than the cancellation."""
+        try:
+            await self.wait(key)
+        finally:
+            raise ConnectionError("closed")
+
     async def resist(self, key: EffectKey) -> None:
         """Continue after a cancellation."""
         self.begun.set()
@@ -77,11 +85,21 @@ class World:
     def __init__(self) -> None:
         self.handler, self.loop = Waiting(), CallLoop()
         self.reports: list[tuple[BaseException, int]] = []
+        self.started, self.lost = threading.Event(), threading.Event()
         self.runner = EffectRunner(
             self.handler,
-            EffectSetting("effects-async", lambda effect, error, attempt: self.reports.append((error, attempt))),
-            self.loop.start,
+            EffectSetting(
+                "effects-async",
+                lambda effect, error, attempt: self.reports.append((error, attempt)),
+                lost=self.lost.is_set,
+            ),
+            self._start,
         )
+
+    def _start(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
+        started = self.loop.start(coroutine)
+        self.started.set()
+        return started
 
     def submit(self, *names: str) -> None:
         self.runner.submit(
@@ -133,6 +151,16 @@ def test_a_close_cancels_an_async_effect_and_leaves_it_pending(world: World) -> 
     assert (world.handler.ran, world.reports) == ([], [])
 
 
+def test_an_error_after_the_cancellation_is_no_news(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.submit("fail")
+    assert world.handler.begun.wait(PATIENCE)
+    assert offsets(world.runner.close(0.0)) == [0]
+    assert world.handler.cancelled.wait(PATIENCE)
+    world.loop.run(asyncio.sleep(0))
+    gc.collect()
+    assert (caplog.messages, world.reports) == ([], [])
+
+
 def test_an_async_effect_that_catches_its_cancellation_keeps_no_thread(world: World) -> None:
     world.submit("resist")
     assert world.handler.begun.wait(PATIENCE)
@@ -140,6 +168,28 @@ def test_an_async_effect_that_catches_its_cancellation_keeps_no_thread(world: Wo
     assert world.handler.cancelled.wait(PATIENCE)
     assert offsets(world.runner.close(PATIENCE)) == [0]
     assert not any(each.name == "effects-async" for each in threading.enumerate())
+
+
+@pytest.mark.parametrize("ends", ["closed", "lost"])
+def test_an_async_effect_does_not_begin_once_its_partition_has_ended(world: World, ends: str) -> None:
+    """The loop may be busy between the thread's check and the begin of the coroutine."""
+    free = threading.Event()
+
+    def hold() -> None:
+        free.wait(PATIENCE)
+
+    world.loop.soon(hold)
+    world.handler.free.set()
+    world.submit("act")
+    assert world.started.wait(PATIENCE)
+    if ends == "closed":
+        world.runner.close(0.0)
+    else:
+        world.lost.set()
+    free.set()
+    assert offsets(world.runner.close(PATIENCE)) == [0]
+    world.loop.run(asyncio.sleep(0))
+    assert not world.handler.begun.is_set()
 
 
 def test_an_async_effect_that_blocks_the_loop_is_named(world: World) -> None:

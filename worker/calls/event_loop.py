@@ -189,6 +189,9 @@ class CallLoop:
                 self.running += 1
 
     async def _watched(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        task.add_done_callback(_retrieve)
         self._started += 1
         self._watch()
         try:
@@ -245,6 +248,12 @@ def _settable(error: BaseException) -> BaseException:
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     return RuntimeError(class_and_text(error))
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """Take the error, because asyncio logs one that a thread which has cancelled the task does not take."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -127,7 +127,14 @@ class EffectRunner:
             raise EffectAbandoned
         returned = call(self._handler, effect)
         if isinstance(returned, Coroutine):
-            self._wait_for(returned)
+            self._wait_for(self._owned(returned))
+
+    async def _owned(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Check again, because the event loop may have been busy since the effect's thread has checked."""
+        if self._closing.is_set() or self._about.lost():
+            coroutine.close()
+            raise EffectAbandoned
+        await coroutine
 
     def _wait_for(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """Run a coroutine to its end. Raises what it raises, and CancelledError after `close`."""
