@@ -87,6 +87,12 @@ def test_rows_bytes_or_time_let_it_write(files: Files) -> None:
     assert files.in_files == 10
 
 
+def test_a_partition_writes_before_its_records_wait_long_for_it() -> None:
+    """Alone it may not use up what the partitions of a process share."""
+    behind = WriteBehind(50, 1_000, 10.0, most=10)
+    assert [behind.is_due(rows, 0, 0.0) for rows in (0, 9, 10, 49)] == [False, False, True, True]
+
+
 def test_partitions_share_what_may_wait(tmp_path: Path) -> None:
     files = Files(tmp_path, partitions=5)
     assert files.transaction({"a": "x"})

@@ -53,12 +53,12 @@ class WriteBehind:
     The partitions that a process owns share the rows and bytes that may wait. Any thread.
     """
 
-    def __init__(self, rows: int = 10_000, size: int = 8_000_000, seconds: float = 10.0) -> None:
-        """`rows`: a write of more costs less for each row, and records wait longer for it.
+    def __init__(self, rows: int = 50_000, size: int = 8_000_000, seconds: float = 10.0, *, most: int = 10_000) -> None:
+        """`seconds`: how long a change waits at most, if a delta follows.
 
-        `seconds`: how long a change waits at most, if a delta follows.
+        `most`: rows of one partition, because its records wait for the write.
         """
-        self._rows, self._size, self._seconds = rows, size, seconds
+        self._rows, self._size, self._seconds, self._most = rows, size, seconds, most
         self._states: weakref.WeakSet[DiskState] = weakref.WeakSet()
         #: rows that were written answer reads until the next write
         self.keeps = rows > 0
@@ -72,7 +72,9 @@ class WriteBehind:
     def is_due(self, rows: int, size: int, seconds: float) -> bool:
         """Return whether a partition writes what waits."""
         parts = max(1, len(self._states))
-        return rows * parts >= self._rows or size * parts >= self._size or seconds >= self._seconds
+        if rows >= self._most or rows * parts >= self._rows:
+            return True
+        return size * parts >= self._size or seconds >= self._seconds
 
 
 class DiskState(State):
