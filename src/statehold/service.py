@@ -236,7 +236,7 @@ class Service:
 
         value = value_types(class_of(self.handler), self.names)[self.input]
         key = key_types(self.handler, self.names).get(self.input)
-        here = LocalReads(lambda: self.overview, self.input)
+        here = LocalReads(lambda: self.overview, self.names)
         return Client(
             self.name,
             self._settings,
