@@ -259,9 +259,7 @@ class OwnerReads:
         """
         counted = self._input.counted
         began, cause, tried, answered = time.monotonic(), "the owner is not known yet", False, False
-        while time.monotonic() < until:
-            if (found := here()) is not None:
-                return found
+        while (found := here()) is None and time.monotonic() < until:  # so a read of this process needs no time
             owner, asked, pause = self._owner(partition, until), time.monotonic(), _ASK_AGAIN if replicas else _PAUSE
             self._require_count(what, counted)
             if not owner and not tried:
@@ -287,6 +285,8 @@ class OwnerReads:
             # The pause counts from the question, because an owner that waited for the record may be asked at once.
             pause = max(_PAUSE, pause - (time.monotonic() - asked))
             time.sleep(max(0.0, min(pause, until - time.monotonic())))
+        if found is not None:
+            return found
         raise StateUnavailable(
             f"{what}, partition {partition}: not read within {time.monotonic() - began:.3g} s: {cause}. "
             f"Next: `statehold status --name {self._names.service}`; the owner needs ops.state = 'on', ops.token and "
