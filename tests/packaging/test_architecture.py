@@ -77,7 +77,7 @@ ALLOWED: dict[str, str] = {
     ),
     "worker.participants": (
         "errors common api messages bound ports telemetry health snapshot.format worker.common worker.handler "
-        "worker.failures worker.transaction"
+        "worker.failures worker.transaction worker.calls"
     ),
     "worker.sinks": (
         "errors config.sections common api state messages bound ports telemetry snapshot.format worker.common "
@@ -176,7 +176,7 @@ ALLOWED: dict[str, str] = {
     "testing.simulation": (
         "errors config common api.values api state messages bound ports telemetry health snapshot.format "
         "snapshot.store snapshot snapshot.restore disk disk.kinds balancer worker.common worker.replicas worker.calls "
-        "worker.sinks worker testing.memory testing.kafka testing.kafka.clients"
+        "worker.participants worker.sinks worker testing.memory testing.kafka testing.kafka.clients"
     ),
     "dev": "errors kafka.common testing.simulation",
     "ops.reports": (

@@ -55,6 +55,7 @@ UNTIMED = {
     "snapshot/store/sink.py wait": "the thread of the sink, which a closed sink ends",
     "src/statehold/client/arrivals.py result": "it is done",
     "worker/calls/event_loop.py result": "a driver runs the function of a test, which may take its time",
+    "worker/participants/effect_runner.py result": "an effect has no time limit; `close` ends the wait",
     "worker/transaction/pipeline.py wait": "the commit's thread, whose own calls have times",
     "worker/transaction/rollback.py wait": "the commit's thread, whose own calls have times",
 }

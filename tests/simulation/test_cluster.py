@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
 from tests.simulation.scenarios import Book, Chain, Op, book
 
 from statehold import Call, CallResult, Handler, Output, Record, Table, Tumbling, renamed
+from statehold.api.handler import EffectKey
 from statehold.errors import UsageError
 from statehold.testing import Driver
 from statehold.testing.simulation import InputRecord, RunResult, SimulatedCluster, fuzz_crashes, quick_settings
@@ -66,6 +67,29 @@ def test_a_stopped_process_starts_again() -> None:
         cluster.feed(OPS[1])
         cluster.run()
         assert cluster.outputs("out") == book(OPS[:2])
+
+
+class Posting(Handler[Op]):
+    """An effect that is an `async def`."""
+
+    posted: ClassVar[list[int]] = []
+    counts = Table(key=str, value=int)
+
+    def on_record(self, record: Record[Op]) -> None:
+        self.counts[record.value.account] = record.offset
+        self.effect(self.post, record.offset)
+
+    async def post(self, key: EffectKey, offset: int) -> None:
+        self.posted.append(offset)
+
+
+def test_an_async_effect_runs() -> None:
+    Posting.posted.clear()
+    with SimulatedCluster(Posting, processes=1) as cluster:
+        for op in OPS:
+            cluster.feed(op)
+        cluster.run()
+        assert Posting.posted == list(range(len(OPS)))
 
 
 def test_the_plugin_closes_its_clusters(simulated_cluster: Callable[..., SimulatedCluster]) -> None:

@@ -54,12 +54,13 @@ def test_a_handler_that_handles_nothing_is_rejected() -> None:
         Driver(Idle)
 
 
-def test_an_effect_whose_body_would_not_run_is_rejected() -> None:
+@pytest.mark.parametrize("function", [generator, stream])
+def test_an_effect_whose_body_would_not_run_is_rejected(function: Callable[..., Any]) -> None:
     class Calling(Handler[int]):
         def on_record(self, record: Record[int]) -> None:
-            self.effect(coroutine)
+            self.effect(function)
 
-    with pytest.raises(HandlerFailed, match="'coroutine' is async"):
+    with pytest.raises(HandlerFailed, match=f"'{function.__name__}' is a generator"):
         Driver(Calling).feed(1)
 
 

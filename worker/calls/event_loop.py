@@ -10,6 +10,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from importlib import import_module
 from typing import Any, Final, Protocol
 
@@ -59,7 +60,7 @@ class AttemptLimit:
 
 
 class CallLoop:
-    """One per process. `soon`, `run` and `blocked` are for other threads, every other method for the loop's own.
+    """One per process. Other threads use `soon`, `run`, `start` and `blocked`, the loop's own every other method.
 
     An attempt holds its place among `most` only while its function runs: it waits for nothing else, and a time limit
     ends it. So attempts that wait for a place always get one.
@@ -72,6 +73,8 @@ class CallLoop:
         #: limits of the process, and what runs
         self.most, self.most_plain = 1, 1
         self.running, self.running_plain = 0, 0
+        #: coroutines that other threads wait for
+        self._started = 0
         #: functions that run although their attempts have ended: another one takes the place of each
         self.stuck, self.stuck_plain = 0, 0
         self._queue: queue.SimpleQueue[tuple[asyncio.Future[Any], Callable[..., Any], tuple[Any, ...]]] = (
@@ -91,7 +94,11 @@ class CallLoop:
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Any other thread: run a coroutine to its end. Raises what it raises."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+        return self.start(coroutine).result()
+
+    def start(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
+        """Any other thread: run a coroutine. It takes no place of an attempt; `cancel` of the future cancels it."""
+        return asyncio.run_coroutine_threadsafe(self._watched(coroutine), self.loop)
 
     def join(self, source: Source, most: int, most_plain: int) -> None:
         """Take attempts of a partition, too. The largest limits count, because they are the process's."""
@@ -116,9 +123,7 @@ class CallLoop:
             self._begin(plain=False)
         if self.running_plain < self._room_plain:
             self._begin(plain=True)
-        if not self._beating and self.running + self.running_plain:
-            self._beating = True
-            self._beat()
+        self._watch()
 
     def ended(self, *, plain: bool) -> None:
         """An attempt has ended: one of its kind may begin."""
@@ -183,9 +188,28 @@ class CallLoop:
             else:
                 self.running += 1
 
+    async def _watched(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        task.add_done_callback(_retrieve)
+        self._started += 1
+        self._watch()
+        try:
+            return await coroutine
+        except (SystemExit, KeyboardInterrupt) as error:  # they would end the loop
+            raise RuntimeError(class_and_text(error)) from error
+        finally:
+            self._started -= 1
+
+    def _watch(self) -> None:
+        """Beat from now on if something runs."""
+        if not self._beating and self.running + self.running_plain + self._started:
+            self._beating = True
+            self._beat()
+
     def _beat(self) -> None:
         self._beaten = time.monotonic()
-        if self.running + self.running_plain:
+        if self.running + self.running_plain + self._started:
             self.loop.call_later(_BEAT, self._beat)
         else:
             self._beating = False
@@ -224,6 +248,12 @@ def _settable(error: BaseException) -> BaseException:
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     return RuntimeError(class_and_text(error))
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """Take the error, because asyncio logs one that a thread which has cancelled the task does not take."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -160,9 +160,9 @@ def resolve(handler: Handler[Any], name: str) -> Callable[..., object]:
     return renamed
 
 
-def call(handler: Handler[Any], effect: Effect) -> None:
-    """Run the effect once. Raises what the function raises."""
-    resolve(handler, effect.function)(effect.key, *arguments(effect))
+def call(handler: Handler[Any], effect: Effect) -> object:
+    """Call the effect's function once. Returns what it returns: an `async def` has not run until its coroutine has."""
+    return resolve(handler, effect.function)(effect.key, *arguments(effect))
 
 
 def arguments(effect: Effect) -> list[Any]:

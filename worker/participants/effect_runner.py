@@ -5,7 +5,8 @@ Every commit record names the pending effects, so a new owner runs exactly those
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -15,8 +16,12 @@ from statehold.api.handler import EffectKey, Handler
 from statehold.common.threads import Thread, ThreadQueue
 from statehold.health.fork_guard import no_fork
 from statehold.snapshot.format.records import Effect
+from statehold.worker.calls.event_loop import process_loop
 from statehold.worker.common.context import EffectSetting, Pending
 from statehold.worker.handler.effect_calls import call, weight
+
+#: starts a coroutine, for which the caller waits
+StartCoroutine = Callable[[Coroutine[Any, Any, Any]], Future[Any]]
 
 
 class EffectAbandoned(Exception):
@@ -26,11 +31,19 @@ class EffectAbandoned(Exception):
 class EffectRunner:
     """Runs effects, each until it succeeds, those of one record key in order. One per partition.
 
-    The partition's thread calls all public methods; the threads start with the first effect.
+    The partition's thread calls all public methods; the threads start with the first effect. The coroutine of an
+    `async def` runs on the process's event loop, and the effect's thread waits for its end.
     """
 
-    def __init__(self, handler: Handler[Any], about: EffectSetting) -> None:
-        self._handler, self._about = handler, about
+    def __init__(
+        self,
+        handler: Handler[Any],
+        about: EffectSetting,
+        start: StartCoroutine = lambda coroutine: process_loop().start(coroutine),
+    ) -> None:
+        self._handler, self._about, self._start_coroutine = handler, about, start
+        #: coroutines in progress
+        self._awaited: set[Future[Any]] = set()
         self._done: ThreadQueue = about.threads.queue()
         self._pending: dict[EffectKey, Effect] = {}
         self._weight = 0
@@ -59,13 +72,15 @@ class EffectRunner:
                 self._lanes[effect.lane % len(self._lanes)].put(effect)
 
     def close(self, timeout: float) -> tuple[Effect, ...]:
-        """Wait at most `timeout` seconds; the next owner runs the effects that are still pending."""
+        """Wait at most `timeout` seconds, then cancel coroutines; the next owner runs the effects still pending."""
         until = self._about.clock() + timeout
         for lane in self._lanes:
             lane.put(None)
         for thread in self._threads:
             thread.join(max(0.0, until - self._about.clock()))
         self._closing.set()
+        for awaited in tuple(self._awaited):
+            awaited.cancel()
         return self.unfinished()
 
     def _remove_done(self) -> None:
@@ -110,7 +125,28 @@ class EffectRunner:
     def _call(self, effect: Effect) -> None:
         if self._closing.is_set() or self._about.lost():
             raise EffectAbandoned
-        call(self._handler, effect)
+        returned = call(self._handler, effect)
+        if isinstance(returned, Coroutine):
+            self._wait_for(self._owned(returned))
+
+    async def _owned(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Check again, because the event loop may have been busy since the effect's thread has checked."""
+        if self._closing.is_set() or self._about.lost():
+            coroutine.close()
+            raise EffectAbandoned
+        await coroutine
+
+    def _wait_for(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Run a coroutine to its end. Raises what it raises, and CancelledError after `close`."""
+        awaited = self._start_coroutine(coroutine)
+        self._awaited.add(awaited)
+        try:
+            if self._closing.is_set():  # since the attempt began: then `close` may not have seen it
+                awaited.cancel()
+            awaited.result()
+        finally:
+            self._awaited.discard(awaited)
+            del awaited  # an error that it holds refers to this frame
 
     def _report(self, effect: Effect, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None

@@ -25,7 +25,7 @@ from statehold.api.record import Record
 from statehold.api.timer import Timer, Timers
 from statehold.api.values.keys import key_serde
 from statehold.api.values.serde import Serde
-from statehold.common.class_body import require_parameters, require_plain
+from statehold.common.class_body import require_no_generator, require_parameters, require_plain
 from statehold.errors import UsageError
 
 if TYPE_CHECKING:
@@ -233,12 +233,13 @@ class Handler(WithDefaults, Generic[V, K]):
         """Call `function(key, *args)` at least once after the commit of this record, and never in a replay.
 
         `key` is (topic, partition, offset, index), the same in every retry of this effect. Use it to let the other side
-        ignore a second call. The function runs on a thread of its own and must not touch tables.
+        ignore a second call. An `async def` runs on the process's event loop, any other function on a separate thread.
+        It must not touch tables.
 
         :raises UsageError: the function does not take these arguments, cannot be found after a restart, or its body
             would not run; an argument is not plain data; no record is being handled.
         """
-        require_plain(function, f"effect {getattr(function, '__qualname__', function)!r}")
+        require_no_generator(function, f"effect {getattr(function, '__qualname__', function)!r}")
         self._note_effect(function, args, keywords)
 
     def schedule(self, at: datetime | int, payload: Any = None, *, id: str = "") -> str:

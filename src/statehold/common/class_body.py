@@ -31,7 +31,12 @@ def require_plain(function: Any, what: str) -> None:
     """:raises UsageError: the function is async or a generator."""
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise UsageError(f"{what} is async: statehold calls it and never awaits it, so its body would not run. Use def")
-    if inspect.isgeneratorfunction(function):
+    require_no_generator(function, what)
+
+
+def require_no_generator(function: Any, what: str) -> None:
+    """:raises UsageError: the function is a generator, async or not."""
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise UsageError(f"{what} is a generator: its body would not run. Return nothing, and use no yield")
 
 

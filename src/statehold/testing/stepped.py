@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from statehold.api.handler import EffectKey, Handler
 from statehold.snapshot.format.records import Effect
 from statehold.testing.memory.clock import ManualClock
+from statehold.worker.calls.event_loop import process_loop
 from statehold.worker.common.context import EffectReport, Pending, Tools
 from statehold.worker.common.lifecycle import Event, Phase
 from statehold.worker.common.reporting import log_failure
@@ -90,7 +91,9 @@ class InlineEffects:
         if error is not None:
             raise error
         if self._run:
-            effect_calls.call(self._handler, effect)
+            returned = effect_calls.call(self._handler, effect)
+            if isinstance(returned, Coroutine):
+                process_loop().run(returned)
 
 
 def _name(effect: Effect) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, cast
 
@@ -101,21 +102,28 @@ class SimulatedCalls(HeldCalls):
             raise ConnectionError("down")
         value = function.options.function(job.id, function.argument.decode(job.argument))
         if function.options.is_async:
-            value = _result_of(value)
+            value = result_of(value)
         after = self._reach("answer")
         if after is not None and after.kind == "fail":
             raise TimeoutError("the answer was lost")
         return value, after is not None and after.kind == "twice"
 
 
-def _result_of(coroutine: Coroutine[Any, Any, Any]) -> Any:
+def result_of(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Run an `async def` that waits for nothing. :raises UsageError: it waits."""
     try:
         coroutine.send(None)
     except StopIteration as end:
         return end.value
     coroutine.close()
-    raise UsageError("a simulation has no event loop: let the function of a Call wait for nothing there")
+    raise UsageError("a simulation has no event loop: let the function of a Call or an effect wait for nothing there")
+
+
+def ended(coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
+    """Run the `async def` of an effect. Raises what it raises, and as `result_of`."""
+    future = Future[Any]()
+    future.set_result(result_of(coroutine))
+    return future
 
 
 def simulated(

@@ -33,12 +33,13 @@ from statehold.telemetry.registry import ServiceMetrics
 from statehold.testing.kafka.clients.clients import Clients
 from statehold.testing.kafka.cluster import SimulatedKafka
 from statehold.testing.memory.database import MemoryDatabase
-from statehold.testing.simulation.calls import simulated
+from statehold.testing.simulation.calls import ended, simulated
 from statehold.testing.simulation.disks import SimulatedDisk
 from statehold.testing.simulation.scheduler import TaskHost, TaskScheduler, TaskThreads
 from statehold.worker.common.context import NoReferences, Tools
 from statehold.worker.common.lifecycle import Event, Phase
 from statehold.worker.common.memory_guard import Memory
+from statehold.worker.participants.effect_runner import EffectRunner
 from statehold.worker.partition import PartitionWorker
 from statehold.worker.replicas.reference import References, Sources
 from statehold.worker.replicas.standby import Standbys, StandbyTools
@@ -250,6 +251,7 @@ class ProcessLife(TaskHost):
             standby=self.standbys,
             references=self.references or NoReferences(),
             disk=disk_tables(application.kind, self.settings, lambda: self.disk, self.disk.behind()),
+            effects=partial(EffectRunner, start=ended),
             calls=simulated(self.threads, self.scheduler.reach, partition),
             run_commit=background,
             run_background=background,
