@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from copy import deepcopy
@@ -16,8 +17,9 @@ from tests.support.inside import lane, tools
 from statehold import Handler, Output, Record, Table
 from statehold.config.sections.processing import SnapshotSettings
 from statehold.config.settings import Settings
+from statehold.disk import disk_state, tables
 from statehold.disk import label as labels
-from statehold.disk import tables
+from statehold.disk.disk_state import WriteBehind
 from statehold.disk.label import StoreLabel
 from statehold.errors import (
     LocalStoreFailed,
@@ -29,6 +31,7 @@ from statehold.errors import (
 )
 from statehold.snapshot.format import records
 from statehold.testing.driver import Driver
+from statehold.testing.memory.files import MemoryStore
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -571,3 +574,31 @@ def test_a_key_that_was_stored_in_memory_and_is_too_long_for_the_files_names_its
     assert "The state in Kafka is unchanged. Next: declare 'seen' with storage='memory'" in str(raised.value)
     driver.upgrade(Sorted)
     assert dict(driver.table("seen")) == {"a" * 600: 1}
+
+
+def restored(driver: Driver) -> dict[str, Any]:
+    return [fields for event, fields in driver.events if event == "restored"][-1]
+
+
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Changes wait until a state has 1,000 rows; return how often files were proven."""
+    proofs: list[int] = []
+    monkeypatch.setattr(disk_state, "WriteBehind", lambda rows: WriteBehind(1_000, seconds=math.inf))
+    monkeypatch.setattr(MemoryStore, "proven", lambda store: proofs.append(1))
+    return proofs
+
+
+def test_the_first_commit_after_any_start_is_written_and_proves_the_files(waiting: list[int]) -> None:
+    """Otherwise three kills before a write would cost a restore from Kafka, whatever the processes have committed."""
+    driver = new()
+    for _ in range(3):
+        waiting.clear()
+        feed(driver, some(5))
+        driver.commit()
+        assert waiting == [1]
+        feed(driver, some(5))
+        driver.commit()
+        assert waiting == [1]
+        started_again(driver)
+        assert (from_files(driver), restored(driver)["deltas"]) == (True, 1)  # so the start itself has written

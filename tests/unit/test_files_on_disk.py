@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import random
 import signal
@@ -338,6 +339,37 @@ def test_a_note_without_room_for_another_file_is_written_over(tmp_path: Path, mo
     store.close()
     found, dropped = reopened(tmp_path)
     assert (found, dropped[0]) == (None, "a page")
+
+
+@pytest.mark.parametrize("libc", ["glibc", "musl"])
+def test_a_file_system_that_reserves_no_room_is_used(
+    libc: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ramfs and some others: glibc writes zeros there, unless the file is open to append, and musl fails."""
+
+    def allocate(file: int, offset: int, length: int) -> None:
+        if libc == "musl":
+            raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+        if fcntl.fcntl(file, fcntl.F_GETFL) & os.O_APPEND:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        os.truncate(file, offset + length)
+
+    monkeypatch.setattr(os, "posix_fallocate", allocate, raising=False)
+    closed(tmp_path)
+    assert reopened(tmp_path) == (b"m", [])
+
+
+def test_a_first_start_on_a_full_disk_says_that_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Path.open
+
+    def full(path: Path, *mode: Any, **options: Any) -> Any:
+        if path.name == "usage.new":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return whole(path, *mode, **options)
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(LocalStoreFailed, match="No space left on device"):
+        local(tmp_path).open(PLACE, TABLES)
 
 
 def test_a_held_directory_leaves_another_one(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from tests.support.files_on_disk import PLACE, contents, local
 from statehold import Handler, Table
 from statehold.disk.disk_state import DiskState, WriteBehind
 from statehold.disk.kinds.disk_tables import DiskTables
-from statehold.disk.port import PartitionStore
+from statehold.disk.lmdb_store import LmdbStore
+from statehold.disk.port import Batch, PartitionStore
 from statehold.disk.tables import DecodedBudget, DiskTable
 from statehold.errors import LocalStoreFailed
 from statehold.state.state import State
@@ -28,16 +29,17 @@ class Files:
     def __init__(self, directory: Path, partitions: int = 1) -> None:
         self.behind = WriteBehind(5, 1_000, 10.0)
         budget, on_disk = DecodedBudget(1_000_000), frozenset({"texts"})
-        tables = DiskTables(
+        self.tables = DiskTables(
             Store, on_disk, local(directory), budget, traced=False, track_delta=True, behind=self.behind
         )
-        self.store: PartitionStore = tables.open(PLACE)
-        self.state = tables.empty_state(self.store)
+        self.store: PartitionStore = self.tables.open(PLACE)
+        self.state = self.tables.empty_state(self.store)
         self._others = [State([]) for _ in range(partitions - 1)]
         for other in self._others:
             self.behind.join(other)  # type: ignore[arg-type]
         self.number = 0
-        self.transaction({"first": "a"})  # proves the files
+        self.transaction({"first": "a"})
+        self.state.flush(b"1")
 
     def transaction(self, texts: dict[str, str | None], now: float = 0.0, *, delta: bool = True) -> bool:
         """Commit one; return whether the files were written."""
@@ -51,6 +53,15 @@ class Files:
         self.number += 1
         return delta and self.state.settle(b"%d" % self.number, now)
 
+    @staticmethod
+    def reopened(directory: Path) -> tuple[bytes | None, int]:
+        """Return the label and the number of rows that the next process finds."""
+        store = local(directory).open(PLACE, ("texts",))
+        try:
+            return store.label(), store.count("texts")
+        finally:
+            store.close()
+
     @property
     def in_files(self) -> int:
         return len(contents(self.store, "texts"))
@@ -61,11 +72,6 @@ def files(tmp_path: Path) -> Iterator[Files]:
     made = Files(tmp_path)
     yield made
     made.store.close()
-
-
-def test_the_first_write_is_not_delayed(files: Files) -> None:
-    """Because a commit proves that the files do not end the process."""
-    assert (files.in_files, files.store.label()) == (1, b"1")
 
 
 def test_rows_bytes_or_time_let_it_write(files: Files) -> None:
@@ -92,6 +98,41 @@ def test_a_full_snapshot_writes_what_waits(files: Files) -> None:
     files.transaction({"a": "x", "first": None})
     assert [change.keys for change in files.state.pieces(100)] == [["a"]]
     assert (files.in_files, files.store.label()) == (1, b"2")
+
+
+def test_a_clean_stop_writes_what_waits(files: Files, tmp_path: Path) -> None:
+    """The next start reads no delta. Without a label of their own the rows stay out, and a full disk ends no stop."""
+    files.transaction({"a": "x"})
+    files.state.close(flush=True)
+    files.state.close(flush=True)
+    assert Files.reopened(tmp_path) == (b"2", 2)
+
+
+@pytest.mark.parametrize("why", ["killed", "no delta", "full disk"])
+def test_what_waits_stays_out_otherwise(
+    why: str, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.transaction({"a": "x"})
+    if why == "no delta":
+        files.transaction({"b": "x"}, delta=False)
+    if why == "full disk":
+
+        def full(store: Any, batch: Batch, label: bytes | None) -> None:
+            raise LocalStoreFailed("no room", topic="input", partition=3)
+
+        monkeypatch.setattr(LmdbStore, "apply", full)
+    files.state.close(flush=why != "killed")
+    assert Files.reopened(tmp_path) == (b"1", 1)
+
+
+def test_a_standby_replica_has_no_share_of_what_may_wait(files: Files) -> None:
+    """Its rows wait on their own; the owner's partitions share, and one that has left gives its share back."""
+    replica = files.tables.replica(files.tables.open(PLACE))
+    assert not files.transaction({"a": "x", "b": "x", "c": "x"})
+    files.tables.own(replica)
+    assert files.transaction({"d": "x"})
+    replica.close(flush=False)
+    assert not files.transaction({"a": "y", "b": "y", "c": "y"})
 
 
 def test_a_label_is_never_written_with_rows_of_a_later_commit(files: Files) -> None:

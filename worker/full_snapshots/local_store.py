@@ -49,7 +49,9 @@ class LocalStore(Participant):
         tools, state, policy, began = self._tools, self._state, self._policy, self._tools.clock()
         unsaved = policy.bytes, policy.entries
         label = label_of(tools.place, state, record, unsaved, work=self._cost.work, full_time=self._full_time)
-        if not state.settle(label, began):
+        if not self._is_proven:  # the files are proven by a write
+            state.flush(label)
+        elif not state.settle(label, began):
             return
         tools.metrics.observe(metrics.LOCAL_STORE_SECONDS, tools.clock() - began)
         tools.metrics.set(metrics.LOCAL_STORE_BYTES, state.stored_bytes())

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
 from statehold.disk.dated import DatedDiskTable
 from statehold.disk.keys import KeyCodec, key_codec
-from statehold.disk.port import PartitionStore
+from statehold.disk.port import PartitionStore, StoreClosed
 from statehold.disk.stored import StoredOnDisk
 from statehold.disk.tables import DiskTable
 from statehold.disk.usage import ScrubNote
+from statehold.errors import LocalStoreFailed
 from statehold.state.digest import MODULUS, table_digest
 from statehold.state.partition_table import Changes, PartitionTable
 from statehold.state.state import Frozen, State
@@ -49,11 +50,14 @@ class WriteBehind:
     """Says when committed changes, which wait in memory, go to the files: a page has rows of many keys, so a larger
     write replaces fewer pages for each row, and writes a key that has changed often once.
 
-    All partitions of a process share the rows and bytes that may wait. Any thread.
+    The partitions that a process owns share the rows and bytes that may wait. Any thread.
     """
 
-    def __init__(self, rows: int = 50_000, size: int = 8_000_000, seconds: float = 10.0) -> None:
-        """`seconds`: how long a change waits at most, if a delta follows."""
+    def __init__(self, rows: int = 10_000, size: int = 8_000_000, seconds: float = 10.0) -> None:
+        """`rows`: a write of more costs less for each row, and records wait longer for it.
+
+        `seconds`: how long a change waits at most, if a delta follows.
+        """
         self._rows, self._size, self._seconds = rows, size, seconds
         self._states: weakref.WeakSet[DiskState] = weakref.WeakSet()
         #: rows that were written answer reads until the next write
@@ -61,6 +65,9 @@ class WriteBehind:
 
     def join(self, state: DiskState) -> None:
         self._states.add(state)
+
+    def leave(self, state: DiskState) -> None:
+        self._states.discard(state)
 
     def is_due(self, rows: int, size: int, seconds: float) -> bool:
         """Return whether a partition writes what waits."""
@@ -82,14 +89,14 @@ class DiskState(State):
         track_delta: bool = False,
         behind: WriteBehind | None = None,
     ) -> None:
-        """`behind`: without it each `settle` writes."""
+        """`behind`: as of `share`."""
         super().__init__(tables, track_delta=track_delta)
-        self.store, self._behind = store, behind or WriteBehind(rows=0)
-        self._behind.join(self)
+        self.store = store
+        self.share(behind)
         #: label of the state of now; None: the files have it, or the last commit record carried no delta
         self._label: bytes | None = None
-        #: time of the first `settle` since the last write. The first one of all writes, which proves the files
-        self._since: float | None = -math.inf
+        #: time of the first `settle` since the last write
+        self._since: float | None = None
         #: of the last pass of the scrub over the partition's files; replaced whole, so any thread may read it
         self.scrubbed: ScrubNote | None = store.last_scrub()
         #: bytes of the changes that the files do not have yet
@@ -104,6 +111,11 @@ class DiskState(State):
             else:
                 self._rows[name] = StoredOnDisk(store, name, codec_of(table.key_type, on_disk=False))
         self._dated = {name: table for name, table in self.tables.items() if isinstance(table, DatedDiskTable)}
+
+    def share(self, behind: WriteBehind | None) -> None:
+        """Let changes wait with those of other partitions. Without `behind` each `settle` writes."""
+        self._behind = behind or WriteBehind(rows=0)
+        self._behind.join(self)
 
     # Committed changes
 
@@ -195,8 +207,8 @@ class DiskState(State):
         self._bytes = 0
         self.written += sum(map(len, batch.values()))
         keep = label is not None and self._behind.keeps
-        for rows in self._rows.values():
-            rows.written(keep=keep)
+        for name, rows in self._rows.items():
+            rows.written(keep=keep and isinstance(self.tables[name], DiskTable))
         for table in self._dated.values():
             table.filed()
 
@@ -251,6 +263,12 @@ class DiskState(State):
         return [table.index for table in self._dated.values()]
 
     def close(self, *, flush: bool) -> None:
+        """With `flush` also write what waits, so that the next start reads no delta."""
+        self._behind.leave(self)
+        label, self._label = self._label, None
+        if flush and label is not None:
+            with suppress(LocalStoreFailed, StoreClosed):  # the next start reads the deltas
+                self._write(label)
         self.store.close(flush=flush)
 
     def before(self, changes: Changes) -> list[bytes | None]:

@@ -27,6 +27,8 @@ _META_PAGES: Final = 2
 _READERS: Final = 1024
 #: at least what their table takes: 64 for each, and its head
 _READERS_BYTES: Final = (_READERS + 64) * 64
+#: what musl raises where the file system reserves no room
+_NOT_RESERVED: Final = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 #: what LMDB raises for damaged pages, and for what it reads of them
 _DAMAGED: Final = (
@@ -412,9 +414,15 @@ def _reserve(path: Path) -> None:
     :raises OSError: there is no room.
     """
     allocate = getattr(os, "posix_fallocate", None)  # macOS has none
-    with path.open("ab") as file:
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # not to append: glibc may write zeros
+    try:
         if allocate is not None:
-            allocate(file.fileno(), 0, max(_READERS_BYTES, os.fstat(file.fileno()).st_size))
+            allocate(file, 0, max(_READERS_BYTES, os.fstat(file).st_size))
+    except OSError as error:
+        if error.errno not in _NOT_RESERVED:
+            raise
+    finally:
+        os.close(file)
 
 
 def _check_length(data: Path) -> None:

@@ -102,7 +102,7 @@ class Usage:
                 os.fsync(file.fileno())
             new.replace(self._path)
         except OSError as error:
-            if error.errno not in _FULL:
+            if error.errno not in _FULL or not self._path.exists():
                 raise
             with suppress(OSError):
                 new.unlink()

@@ -60,12 +60,18 @@ class DiskTables:
 
     def state(self, store: PartitionStore) -> DiskState:
         """Return a state over what the files hold."""
+        state = self._state(store)
+        state.share(self.behind)
+        return state
+
+    def _state(self, store: PartitionStore) -> DiskState:
         tables = fresh_tables(self.kind, self.on_disk, store, self.budget, traced=self.traced)
-        return DiskState(tables, store, track_delta=self.track_delta, behind=self.behind)
+        return DiskState(tables, store, track_delta=self.track_delta)
 
     def replica(self, store: PartitionStore) -> DiskState:
-        """Return as `state`, for a standby replica: its tables decode nothing, so they have no share of the budget."""
-        state = self.state(store)
+        """Return as `state`, for a standby replica. It has no share of the budget, because its tables decode nothing,
+        nor of what may wait, because it writes when it holds much itself."""
+        state = self._state(store)
         for table in state.tables.values():
             if isinstance(table, DiskTable):
                 self.budget.leave(table)
@@ -77,7 +83,9 @@ class DiskTables:
         return self.replica(store)
 
     def own(self, state: State) -> None:
-        """Give the tables of a replica their share, because this process owns the partition now."""
+        """Give a replica and its tables their shares, because this process owns the partition now."""
+        if isinstance(state, DiskState):
+            state.share(self.behind)
         for table in state.tables.values():
             if isinstance(table, DiskTable):
                 self.budget.join(table)
