@@ -82,9 +82,11 @@ def lifespan(service: Service, client: Client) -> Callable[[Any], AbstractAsyncC
 
 
 def client_of(connection: HTTPConnection) -> Client:
-    """Return the client of `lifespan`: a dependency of FastAPI, which a test can override, or called with a request.
+    """Return the client of `lifespan`: a dependency of FastAPI, or called with a request.
 
-    Payments = Annotated[Client, Depends(client_of)]
+        Payments = Annotated[Client, Depends(client_of)]
+
+    A test can override the dependency.
     """
     client: Client = getattr(connection.state, _CLIENT)
     return client

@@ -226,26 +226,19 @@ class Service:
             raise failure
         return True
 
-    def client(self, *, in_flight: int = 0) -> Client:
+    def client(self, *, in_flight: int | None = None) -> Client:
         """Return a new `Client` of this service, with its settings and the types of its (first) input.
 
-        `in_flight`: most requests without an answer; 0: the client's default.
+        `in_flight` is as for a `Client`; by default 10,000.
         """
         from statehold.client.client import IN_FLIGHT, Client
         from statehold.runtime.local_reads import LocalReads
 
         value = value_types(class_of(self.handler), self.names)[self.input]
         key = key_types(self.handler, self.names).get(self.input)
-        here = LocalReads(lambda: self.overview, self.input)
-        return Client(
-            self.name,
-            self._settings,
-            input=self.input,
-            value=value,
-            key=key,
-            in_flight=in_flight or IN_FLIGHT,
-            here=here,
-        )
+        most = IN_FLIGHT if in_flight is None else in_flight
+        here = LocalReads(lambda: self.overview, self.names)
+        return Client(self.name, self._settings, input=self.input, value=value, key=key, in_flight=most, here=here)
 
     def retry(self, partition: int | None = None) -> None:
         """Restart a failed partition, or all failed ones."""

@@ -11,6 +11,7 @@ import pytest
 from tests.support import inside
 
 from statehold import Call, CallFailure, CallResult, Handler, Output, Record, Table, Timer, retry
+from statehold.api.call import PendingCall
 from statehold.api.handler import EffectKey
 from statehold.config.sections.effects_timers_sinks import CallsSettings
 from statehold.config.sections.processing import CommitSettings
@@ -567,6 +568,10 @@ def typed(old: Payment) -> Purchase:
     return Purchase(old.card, f"{old.cents / 100:.2f}")
 
 
+def of_rows(old: PendingCall[Payment]) -> PendingCall[Purchase]:
+    return PendingCall(typed(old.argument), old.number, old.time)
+
+
 def untyped(old):  # type: ignore[no-untyped-def]
     return {"card": old["card"], "amount": f"{old['cents'] / 100:.2f}"}
 
@@ -608,6 +613,12 @@ def test_an_upcaster_makes_the_present_argument_of_an_older_one(upcaster: Any) -
 def test_an_upcaster_of_an_argument_is_checked() -> None:
     with pytest.raises(UsageError, match="the upcaster of version 1"):
         Call(ask, argument=Payment, result=Score, version=2, upcasters={1: cast("Any", no_arguments)})
+
+
+@pytest.mark.parametrize("upcaster", [of_rows, (PendingCall[Payment], typed)])
+def test_an_upcaster_of_rows_is_rejected_with_what_it_takes(upcaster: Any) -> None:
+    with pytest.raises(UsageError, match=r"of version 1 takes .*PendingCall.* Next: let it take and return the arg"):
+        Call(ask, argument=Payment, result=Score, version=2, upcasters={1: upcaster})
 
 
 def test_a_release_without_the_call_does_not_go_live_and_a_renamed_one_does() -> None:

@@ -534,6 +534,27 @@ def test_a_handler_that_catches_a_rejected_answer_does_so_in_a_replay_too() -> N
     assert driver.ask(Payment("ann", 1), "ann", id="1") == Booked(-1)
 
 
+@pytest.mark.parametrize("delta_interval", ["commit", 3600.0])
+def test_a_handler_that_catches_a_rejected_size_does_so_once(delta_interval: Any) -> None:
+    """A replay accepts each size, because the limit is a setting, so it must not repeat that transaction."""
+
+    class Catching(Handler[Payment]):
+        replies = Replies(str, keep=60)
+
+        def on_record(self, record: Record[Payment]) -> None:
+            try:
+                record.reply("x" * 1_000_000)
+            except UsageError:
+                record.reply("too long")
+
+    driver = Driver(Catching, delta_interval=delta_interval)
+    assert driver.ask(Payment("ann", 1), "ann", id="0") == "too long"
+    assert driver.ask(Payment("ann", 1), "ann", id="1") == "too long"
+    driver.crash()
+    driver.restore()
+    assert driver.ask(Payment("ann", 1), "ann", id="1") == "too long"
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "read"),
     [

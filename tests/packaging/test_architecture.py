@@ -73,7 +73,8 @@ ALLOWED: dict[str, str] = {
         "worker.handler worker.failures worker.inputs"
     ),
     "worker.calls": (
-        "errors common api messages telemetry health snapshot.format worker.common worker.handler worker.transaction"
+        "errors common api.values api messages telemetry health snapshot.format worker.common worker.handler "
+        "worker.transaction"
     ),
     "worker.participants": (
         "errors common api messages bound ports telemetry health snapshot.format worker.common worker.handler "

@@ -16,6 +16,8 @@ from tests.examples.around import ROOT, STATEHOLD, Scene, committed
 from tests.support.apps import asking
 from tests.support.desk import await_true
 
+from statehold.admin.commands import Commander
+from statehold.config import load
 from statehold.dev import Cluster
 
 pytestmark = pytest.mark.kafka
@@ -34,7 +36,13 @@ def scene(kafka: Cluster, tmp_path: Path) -> Iterator[Scene]:
 
 def statehold(scene: Scene, *words: str, code: int = 0) -> Any:
     """Run a command with --json, and return what it prints."""
-    done = subprocess.run(
+    done = run(scene, *words)
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout) if done.stdout else None
+
+
+def run(scene: Scene, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [str(STATEHOLD), *words, TARGET, "--json"],
         env={**os.environ, **scene.environment, "PYTHONPATH": str(ROOT)},
         cwd=ROOT,
@@ -42,8 +50,6 @@ def statehold(scene: Scene, *words: str, code: int = 0) -> Any:
         text=True,
         check=False,
     )
-    assert done.returncode == code, done.stderr
-    return json.loads(done.stdout) if done.stdout else None
 
 
 def given(scene: Scene, texts: Iterable[str]) -> list[tuple[str, str]]:
@@ -88,6 +94,11 @@ def test_dead_calls_are_made_again_or_discarded(scene: Scene, tmp_path: Path) ->
     Feed(scene.servers, scene.names.input).send((b"k", each.encode()) for each in "abcd")
     scene.run(TARGET)
     await_true(lambda: set(dead()) == {"b", "c"}, "two calls are dead", 120)
+    no_topic = run(scene, "dlq", "list")
+    assert no_topic.returncode != 0
+    assert f"no record is a dead letter. Next: `statehold calls list {TARGET} --dead` lists dead calls" in (
+        no_topic.stderr
+    )
     assert answers(scene, "abcd") == {"A", "D"}
     ids = dead()
     shown = statehold(scene, "calls", "show", ids["b"])
@@ -103,3 +114,21 @@ def test_dead_calls_are_made_again_or_discarded(scene: Scene, tmp_path: Path) ->
     statehold(scene, "calls", "show", ids["c"], code=1)
     statehold(scene, "calls", "discard", "--why", "neither --id nor --all", code=2)
     assert "calls_resolved" in (tmp_path / "log").read_text(encoding="utf-8")
+
+
+def test_a_command_about_calls_of_a_stopped_service_says_so_at_once_and_counts_at_the_next_start(
+    scene: Scene, tmp_path: Path
+) -> None:
+    statehold(scene, "topics", "create", "--control", "--start-at", "end")
+    Feed(scene.servers, scene.names.input).send([(b"k", b"b")])
+    process = scene.run(TARGET)
+    name = await_true(lambda: statehold(scene, "calls", "list", "--dead"), "a call is dead", 120)[0]["id"]
+    process.terminate()
+    process.wait(60)
+    commander = Commander(load(env=scene.environment), scene.names)
+    await_true(commander.is_stopped, "the group has forgotten its static member", 60)
+    waits = run(scene, "calls", "discard", "--id", name, "--why", "ticket 17", "--timeout", "3600")
+    assert waits.returncode == 1
+    assert "The command stays on the control topic and takes effect at the next start. Next: `statehold" in waits.stderr
+    scene.run(TARGET)
+    await_true(lambda: name not in {each["id"] for each in statehold(scene, "calls", "list")}, "it is gone", 120)

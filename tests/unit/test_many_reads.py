@@ -15,6 +15,7 @@ from statehold import Client, Handler, Receipt, Record, Service, Table
 from statehold.bound.attributes import tables_and_outputs
 from statehold.client import asking, owner_reads
 from statehold.client.rows import RowPage
+from statehold.common.names import Names
 from statehold.common.partitioner import murmur2
 from statehold.config import Settings
 from statehold.errors import StateUnavailable, UsageError
@@ -146,7 +147,7 @@ def over_http(_: Owners) -> Client:
 
 
 def in_this_process(owners: Owners) -> Client:
-    return Client("s", Settings(), here=LocalReads(lambda: owners.overview, "s"))
+    return Client("s", Settings(), here=LocalReads(lambda: owners.overview, Names("s", "s")))
 
 
 ways = pytest.mark.parametrize("way", [over_http, in_this_process])
@@ -274,6 +275,7 @@ reads = pytest.mark.parametrize(
     ],
     ids=["get", "get_many", "get_range", "get in a coroutine", "get_many in one", "get_range in one"],
 )
+PAUSED = r"is paused by ops@desk.*Next: `statehold resume --name s --input s --partitions 1`"
 #: longer than the test may take
 FOR_LONG = 3_600.0
 
@@ -288,7 +290,7 @@ def test_a_failed_partition_ends_a_read_at_once_with_its_cause(
     owners.fill()
     del owners.parts[1]
     owners.not_live[1] = not_live("failed", "HandlerFailed", "s[1]@7: no")
-    named = r"partition 1 has failed since 2025-06-15T.*HandlerFailed: s\[1\]@7: no.*statehold retry"
+    named = r"partition 1 has failed since 2025-06-15T.*HandlerFailed: s\[1\]@7: no.*Next: `statehold retry 1 --name s`"
     with way(owners) as client, pytest.raises(StateUnavailable, match=named):
         read(client, after=after, timeout=FOR_LONG)
 
@@ -300,7 +302,7 @@ def test_a_paused_partition_ends_a_read_of_a_record_behind_it_at_once(owners: Ow
     owners.fill()
     owners.parts[1].pause()
     with way(owners) as client:
-        with pytest.raises(StateUnavailable, match=r"is paused by ops@desk.*statehold resume"):
+        with pytest.raises(StateUnavailable, match=PAUSED):
             read(client, after=Receipt("s", 1, 7), timeout=FOR_LONG)
         assert read(client, after=Receipt("s", 1, 0), timeout=FOR_LONG) == read(client, timeout=FOR_LONG)
 

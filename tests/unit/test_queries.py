@@ -86,7 +86,7 @@ def test_a_read_never_returns_what_an_aborted_transaction_wrote() -> None:
     driver.commit()
     live, record = lane(driver).engine().state, driver.commit_record(0)
     overview: Any = SimpleNamespace(committed=lambda: {0: Committed(live, lambda: record)})
-    reads = LocalReads(lambda: overview, "input")
+    reads = LocalReads(lambda: overview, Names("input", "input"))
 
     def look(_: str) -> None:
         seen.update(reads.values("totals", ["5"], 0, -1) or [])
@@ -199,7 +199,7 @@ def test_a_read_in_the_owners_process_takes_typed_keys() -> None:
     driver.commit()
     live, record = lane(driver).engine().state, driver.commit_record(0)
     overview: Any = SimpleNamespace(committed=lambda: {0: Committed(live, lambda: record)})
-    reads = LocalReads(lambda: overview, "input")
+    reads = LocalReads(lambda: overview, Names("input", "input"))
     for table, key in (("numbers", 7), ("pairs", ("a", 1)), ("owners", UUID(int=1))):
         assert reads.values(table, [key], 0, -1) == [7]
     for wrong in (("a", 1), UUID(int=1), object()):
@@ -217,7 +217,7 @@ def test_a_read_in_the_owners_process_takes_a_key_as_a_path_does_and_waits_for_n
     overview: Any = SimpleNamespace(committed=lambda: {0: Committed(live, lambda: record)})
 
     def read(table: str, key: str | bytes | int) -> list[Any] | None:
-        return LocalReads(lambda: overview, "input").values(table, [key], 0, -1)
+        return LocalReads(lambda: overview, Names("input", "input")).values(table, [key], 0, -1)
 
     for table in ("totals", "blobs", "numbers"):
         assert [read(table, key) for key in ("5", b"5", 5)] == [[7]] * 3

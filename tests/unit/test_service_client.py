@@ -19,6 +19,7 @@ import pytest
 from statehold import Client, Receipt
 from statehold.asgi import client_of, lifespan, status_of, stream_changes
 from statehold.client import asking, owner_reads
+from statehold.client.rows import RowPage
 from statehold.common.partitioner import murmur2
 from statehold.config import Settings, load
 from statehold.errors import (
@@ -424,6 +425,37 @@ def test_a_timeout_that_is_none_is_rejected_by_every_call(kafka: Kafka, timeout:
             with pytest.raises(UsageError, match=text):
                 call(timeout=timeout)
     assert kafka[0].sent == []
+
+
+@pytest.mark.parametrize("max_age", [None, "5", -1, float("nan"), timedelta(seconds=5)], ids=str)
+def test_an_age_that_is_none_is_rejected_by_every_read(kafka: Kafka, max_age: Any) -> None:
+    text = r"max_age=.*give the seconds that a standby replica may be old, .* Nothing was read"
+    with Client("s", Settings()) as client:
+        reads: list[partial[Any]] = [
+            partial(client.get, "balances", "ann", value=int),
+            partial(client.get_many, "balances", ["ann"], value=int),
+            partial(client.get_range, "balances", value=int),
+        ]
+        for read in reads:
+            with pytest.raises(UsageError, match=text):
+                asyncio.run(read(max_age=max_age))
+            with pytest.raises(UsageError, match=text):
+                getattr(client, f"{read.func.__name__}_blocking")(*read.args, **read.keywords, max_age=max_age)
+
+
+@pytest.mark.parametrize("most", [0, -1, "10", None, 2.5])
+def test_a_client_without_a_place_for_a_request_is_rejected(most: Any) -> None:
+    with pytest.raises(UsageError, match=r"in_flight=.*: give the most requests without an answer, 1 or more"):
+        Client("s", Settings(), in_flight=most)
+
+
+def test_a_read_of_this_process_needs_no_time(kafka: Kafka) -> None:
+    here: Any = SimpleNamespace(values=lambda _, keys, *rest: [7] * len(keys), page=lambda *_: RowPage([], False, ""))
+    with Client("s", Settings(), here=here) as client:
+        client.get_blocking("balances", "ann", value=int)  # counts the partitions
+        assert client.get_blocking("balances", "ann", value=int, timeout=0) == 7
+        assert client.get_many_blocking("balances", ["ann"], value=int, timeout=0) == {"ann": 7}
+        assert client.get_range_blocking("balances", value=int, timeout=0).rows == []
 
 
 @pytest.mark.parametrize("timeout", [604_800, 604_800.0, 86_400])

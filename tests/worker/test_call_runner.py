@@ -301,8 +301,19 @@ def test_a_delayed_call_waits_at_least_as_long_as_the_other_system_says() -> Non
         assert times[1] - times[0] >= 0.2
 
 
+class Unshown:
+    def __repr__(self) -> str:
+        raise OSError("gone")
+
+
 @pytest.mark.parametrize(
-    ("value", "text"), [(5, "returned 5, which is no"), (None, "which is no"), ("x" * 1001, "returned 1004 bytes")]
+    ("value", "text"),
+    [
+        (5, "returned 5, which is no"),
+        (None, "which is no"),
+        ("x" * 1001, "returned 1004 bytes"),
+        (Unshown(), "returned a value without a repr, of type Unshown, which is no"),
+    ],
 )
 def test_what_is_no_answer_is_rejected(value: object, text: str) -> None:
     with world(lambda name, _: value) as here:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from statehold.api.call import CallOptions
+from statehold.api.values.difference import brief
 from statehold.common.decoding import UNREADABLE
 from statehold.errors import CallDelayed, CallRejected, class_and_text, text_of
 from statehold.messages.call_outcome import TEXT, CallJob, CallOutcome
@@ -45,7 +46,7 @@ def answered(job: CallJob, function: CallFunction, attempt: int, value: Any, lar
         function.result.decode(data)
     except (TypeError, ValueError, OverflowError, *UNREADABLE) as error:
         raise CallRejected(
-            f"the function returned {value!r:.100}, which is no {expected!r:.100}: {text_of(error)}"
+            f"the function returned {brief(value)}, which is no {expected!r:.100}: {text_of(error)}"
         ) from error
     if len(data) > largest:
         raise CallRejected(

@@ -100,7 +100,7 @@ class RequestBook:
     def close(self) -> RequestNews | None:
         """Return what the open transaction did, and begin the next one; None: nothing."""
         news, self.replies.news = self.replies.news, RequestNews()
-        return news if news.counts else None
+        return news if news.counts or news.too_large else None
 
     def committed(self, news: RequestNews) -> None:
         """Follow a commit."""

@@ -224,8 +224,8 @@ class TransactionPipeline:
             commands=(*engine.take_commands(), *side.commands) if engine.commands else side.commands,
             full_snapshots=before.full_snapshots,
         )
-        if engine.requests is not None:
-            draft.requests = engine.requests.close()
+        if engine.requests is not None and (news := engine.requests.close()) is not None:
+            draft.requests, draft.force_delta = news, news.too_large
         for contribute in self.participants.on_contribute:
             contribute(draft)
         return draft

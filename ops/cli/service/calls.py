@@ -123,7 +123,7 @@ def retry(choice: Choice, call: Name = None, ids: Ids = None, why: OptionalWhy =
 
     statehold calls retry order_totals.app:service --all
 
-    Exit code 0: they are pending again; 1: not in time, or no dead call matches.
+    Exit code 0: they are pending again; 1: not in time, no instance runs, or no dead call matches.
     """
     _resolve(choice, RETRY, call, ids, why)
 
@@ -138,7 +138,7 @@ def discard(why: OutcomeWhy, choice: Choice, call: Name = None, ids: Ids = None)
 
     The other system may have received a call, or may receive it while an attempt is in progress.
 
-    Exit code 0: they are gone; 1: not in time, or no call matches.
+    Exit code 0: they are gone; 1: not in time, no instance runs, or no call matches.
     """
     _resolve(choice, DISCARD, call, ids, why)
 
@@ -151,7 +151,7 @@ def fail(why: OutcomeWhy, choice: Choice, call: Name = None, ids: Ids = None) ->
     statehold calls fail order_totals.app:service \\
         --call score --all --why "the scorer is gone"
 
-    Exit code 0: they have failed; 1: not in time, or no call matches.
+    Exit code 0: they have failed; 1: not in time, no instance runs, or no call matches.
     """
     _resolve(choice, FAIL, call, ids, why)
 
@@ -176,6 +176,12 @@ def _resolve(choice: Choice, what: str, call: str | None, ids: Sequence[str] | N
         commander.send_each(what, partition, [CallRequest(part, why).value() for part in _parts(names)], asked)
         for partition, names in by_partition.items()
     ]
+    if commander.is_stopped():
+        shown.complain(
+            f"no instance of {about.names.group} runs. The command stays on the control topic and takes effect at the "
+            f"next start. Next: `statehold run {about.target}`"
+        )
+        raise typer.Exit(1)
     with progress("the partitions' answers", timeout):
         answers = commander.await_answers(sent, timeout, full=False)
     _report(found, as_json, "")

@@ -11,7 +11,9 @@ import typer
 from statehold.admin.commands import SentCommand
 from statehold.admin.dead_letter_request import FailedRecord, RequestedDeadLetter
 from statehold.admin.dead_letters import DeadLetterResult, DeadLetters, by_key
+from statehold.api.call import Call
 from statehold.api.handler import Handler
+from statehold.bound.attributes import tables_and_outputs
 from statehold.bound.policies import sends_dead_letters
 from statehold.bound.topics import class_of
 from statehold.common.visible import key_as_text, key_of_text
@@ -52,6 +54,13 @@ Place = Annotated[
 ]
 
 
+def _dead_letters(about: Subject) -> DeadLetters:
+    declared = () if about.service is None else tables_and_outputs(class_of(about.service.handler))[0].values()
+    calls = any(isinstance(table, Call) for table in declared)
+    advice = f"`statehold calls list {about.target} --dead` lists dead calls; for records " if calls else ""
+    return DeadLetters(about.settings, about.names, advice)
+
+
 @app.command("list")
 @with_subject
 def list_(
@@ -66,7 +75,7 @@ def list_(
 
     Exit code 0: listed, even if the list is empty.
     """
-    dead = DeadLetters(about.settings, about.names)
+    dead = _dead_letters(about)
     found = dead.waiting(partitions_of(partitions), _wanted(about, key, None))
     dead_letters = [dead_letter for each in found.values() for dead_letter in each]
     if as_json:
@@ -102,7 +111,7 @@ def show_(
     Exit code 0: shown; 1: that record has no dead letter.
     """
     topic, partition, offset = _parsed(about, place)
-    dead = DeadLetters(about.settings, about.names)
+    dead = _dead_letters(about)
     dead_letters = [each for _, records in dead.records([partition]) for each in records]
     mine = {
         each.place
@@ -279,7 +288,7 @@ def _settle(choice: Choice, what: str, key: str | None, place: str | None, why: 
     if (key is not None) + (place is not None) + choice.everything != 1:
         raise WrongOption("choose dead letters by one of --key TEXT, --dead-letter P@OFFSET and --all")
     about, chosen = choice.about, choice.partitions
-    dead, wanted = DeadLetters(about.settings, about.names), _wanted(about, key, place)
+    dead, wanted = _dead_letters(about), _wanted(about, key, place)
     if choice.dry_run:
         dead_letters = [dead_letter for each in dead.waiting(chosen, wanted).values() for dead_letter in each]
         if choice.as_json:

@@ -71,6 +71,10 @@ class Commander:
         self._settings, self._names = settings, names
         self._admin = Admin(settings, names.group)
 
+    def is_stopped(self) -> bool:
+        """Return whether the service's group has no member."""
+        return not self._admin.describe_group(self._names.input).members
+
     def send(
         self, name: str, partitions: Sequence[int] = (), value: bytes | None = None, *, control: bool = False
     ) -> list[SentCommand]:

@@ -83,7 +83,7 @@ class RequestedDeadLetter:
 
     def is_stopped(self) -> bool:
         """Return whether the service's group has no member."""
-        return not self._admin.describe_group(self._names.input).members
+        return Commander(self._settings, self._names).is_stopped()
 
     def send(self, found: FailedRecord, why: str, *, overtake: bool, unseen: bool = False) -> SentCommand:
         """Send the command. The worker obeys when it meets the record again. Raises the errors of `Commander.send`.

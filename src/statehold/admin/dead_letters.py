@@ -46,8 +46,9 @@ class DeadLetters:
     Every method raises KafkaTrouble when the cluster does not answer.
     """
 
-    def __init__(self, settings: Settings, names: Names) -> None:
-        self._settings, self._names = settings, names
+    def __init__(self, settings: Settings, names: Names, advice: str = "") -> None:
+        """`advice` begins the advice of a service without a topic of dead letters."""
+        self._settings, self._names, self._advice = settings, names, advice
         self._admin = Admin(settings, names.group)
 
     def records(self, partitions: Sequence[int] = ()) -> Iterator[tuple[int, list[DeadLetter | Resolution]]]:
@@ -59,8 +60,9 @@ class DeadLetters:
         facts = self._admin.describe([topic])[topic]
         if facts is None:
             raise TopicMissing(
-                f"{topic}: list dead letters: the topic does not exist. Next: check that the handler has a failure "
-                f"policy with dead_letter, and run `statehold topics create` if it has"
+                f"{topic}: list dead letters: the topic does not exist, so no record is a dead letter. Next: "
+                f"{self._advice}check that the handler has a failure policy with dead_letter, and run "
+                f"`statehold topics create` if it has"
             )
         wrong = [partition for partition in partitions if partition >= facts.partitions]
         if wrong:

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, get_origin, overload
 
 import msgspec
 
@@ -285,6 +285,8 @@ def _of_rows(version: int, given: versioned_values.Upcaster) -> versioned_values
     kind: Any = given[0] if isinstance(given, tuple) else versioned_values.old_type(given)
     if kind is Any:
         return lambda row: [step(row[0]), *row[1:]]
+    if kind is PendingCall or get_origin(kind) is PendingCall:
+        raise UsageError(f"{what} takes {kind!r:.100}. Next: let it take and return the argument of the call alone")
     rows: Any = PendingCall[kind]
     return rows, lambda row: msgspec.structs.replace(row, argument=step(row.argument))
 

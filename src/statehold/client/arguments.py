@@ -19,16 +19,41 @@ def ends_at(timeout: Any) -> float:
 
     :raises UsageError: it is no number of seconds, is negative, or longer than a week.
     """
-    try:
-        seconds = float(timeout) if hasattr(timeout, "__float__") else math.nan  # without it: text, None, a timedelta
-    except (TypeError, ValueError, OverflowError):
-        seconds = math.nan
+    seconds = _seconds(timeout)
     if not 0 <= seconds <= _LONGEST:
         raise UsageError(
             f"timeout={brief(timeout)}: give the seconds after which the call ends, from 0 to {_LONGEST:.0f} (a week). "
             f"Nothing was sent or read"
         )
     return time.monotonic() + seconds
+
+
+def checked_age(max_age: Any) -> float:
+    """Return the highest age of a standby replica in seconds; 0: the owner only.
+
+    :raises UsageError: it is no number of seconds, or is negative.
+    """
+    seconds = _seconds(max_age)
+    if not seconds >= 0:
+        raise UsageError(
+            f"max_age={brief(max_age)}: give the seconds that a standby replica may be old, or 0 to read from the "
+            f"owner only. Nothing was read"
+        )
+    return seconds
+
+
+def checked_in_flight(most: Any) -> int:
+    """:raises UsageError: it is no number of requests that a client may have."""
+    if not isinstance(most, int) or most < 1:
+        raise UsageError(f"in_flight={brief(most)}: give the most requests without an answer, 1 or more")
+    return most
+
+
+def _seconds(given: Any) -> float:
+    try:
+        return float(given) if hasattr(given, "__float__") else math.nan  # without it: text, None, a timedelta
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 def checked_id(id: str) -> str:

@@ -18,7 +18,7 @@ from statehold.api.record import key_bytes
 from statehold.api.values import serde
 from statehold.api.values.keys import key_serde
 from statehold.api.values.message_types import checked_types, require_type
-from statehold.client.arguments import checked_id, ends_at, no_receipt
+from statehold.client.arguments import checked_age, checked_id, checked_in_flight, ends_at, no_receipt
 from statehold.client.arrivals import within
 from statehold.client.asking import OpenRequests, RequestInProgress
 from statehold.client.owner_reads import OwnerReads
@@ -69,8 +69,8 @@ class Client:
     of the input's values, or a serde; by default a value is written by its own class, in JSON or as it is. `key` is
     that of its keys, as for `on`; by default a key is text or bytes. The client joins no group. Its three threads and
     Kafka clients start with the first request. Any thread and event loop may use it; close it at the end, or use it as
-    a context manager. `settings` defaults to `statehold.config.Settings()`. `in_flight` is the highest number of
-    requests without an answer; one more raises `TooManyRequests`.
+    a context manager. `settings` defaults to `statehold.config.Settings()`. `in_flight`, at least 1, is the highest
+    number of requests without an answer; one more raises `TooManyRequests`.
 
     `here` reads partitions that this process owns (`Service.client` sets it); their values are the table's own objects.
 
@@ -97,7 +97,7 @@ class Client:
         )
         #: by type and topic
         self._serdes: dict[tuple[Any, str], serde.Serde[Any]] = {}
-        self._asking = OpenRequests(self.settings, self.names, in_flight)
+        self._asking = OpenRequests(self.settings, self.names, checked_in_flight(in_flight))
         self._reads = OwnerReads(self.settings, self.names, self._asking.admin, self._asking)
         self._stopped = StoppedPartitions(self.names, self._asking.waiting, self._reads.state_of)
         self._here, self._many = here, ManyReads(self._reads, self.names.input, self._key, here)
@@ -264,7 +264,7 @@ class Client:
         :raises StateUnavailable: no answer within `timeout`; at once if the partition has failed, or is paused before
             the record in `after`. :raises UsageError: `after` is a record of another partition or input.
         """
-        until = ends_at(timeout)
+        until, max_age = ends_at(timeout), checked_age(max_age)
         partition = self._home(table, key, after, await self._count(until))
         here = partial(self._read_here, table, key, partition, after, max_age)
         if (found := here()) is not None:
@@ -282,7 +282,7 @@ class Client:
         timeout: float = _TIMEOUT,
     ) -> Any:
         """Do the same as `get`, on this thread."""
-        until = ends_at(timeout)
+        until, max_age = ends_at(timeout), checked_age(max_age)
         partition = self._home(table, key, after, self._asking.partitions(until))
         here = partial(self._read_here, table, key, partition, after, max_age)
         if (found := here()) is not None:

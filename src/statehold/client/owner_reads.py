@@ -71,6 +71,8 @@ class RowsAnswer(msgspec.Struct):
     partitions: dict[str, _PartitionAnswer] = {}
     #: the partition has failed, or is paused before the record that was asked for: another try would not change that
     stopped: bool = False
+    #: of a partition that is not live: "failed", "paused" and others
+    phase: str = ""
 
     def has(self, partition: int) -> bool:
         """Return whether the answer has searched a partition, and is of a release that reads keys and ranges."""
@@ -119,6 +121,10 @@ class PartitionState(msgspec.Struct, kw_only=True):
     def short_cause(self) -> str:
         return (self.cause or "")[:_CAUSE]
 
+    def command(self, names: Names) -> str:
+        """Return the command that lets it continue once the cause is fixed."""
+        return command_to_continue(names, self.partition, failed=self.failed)
+
     @property
     def why(self) -> str:
         """Why it is stopped, for a text that has named the partition."""
@@ -141,6 +147,13 @@ class _Owner(NamedTuple):
 
 _decode: Final = msgspec.json.Decoder(RowsAnswer).decode
 _decode_status: Final = msgspec.json.Decoder(_Status).decode
+
+
+def command_to_continue(names: Names, partition: int, *, failed: bool) -> str:
+    """Return the command that lets a partition continue that has failed, or that is paused."""
+    if failed:
+        return f"statehold retry {partition} --name {names.service}"
+    return f"statehold resume {names.options} --partitions {partition}"
 
 
 class InputCount(Protocol):
@@ -246,14 +259,12 @@ class OwnerReads:
         """
         counted = self._input.counted
         began, cause, tried, answered = time.monotonic(), "the owner is not known yet", False, False
-        while time.monotonic() < until:
-            if (found := here()) is not None:
-                return found
+        while (found := here()) is None and time.monotonic() < until:  # so a read of this process needs no time
             owner, asked, pause = self._owner(partition, until), time.monotonic(), _ASK_AGAIN if replicas else _PAUSE
             self._require_count(what, counted)
             if not owner and not tried:
                 cause = f"no member of {self._names.group} that owns partition {partition} advertises an address"
-            stopped = False
+            stopped = ""
             for url in self._asked_for(owner, replicas):
                 limit = min(until, time.monotonic() + patience)
                 status, found, why, wait, stops = self._one_answer(url, path, limit, accept)
@@ -266,14 +277,16 @@ class OwnerReads:
                         cause = why
                     tried, answered, pause, stopped = True, answered or status > 0, max(pause, wait), stops
             if stopped:
+                command = command_to_continue(self._names, partition, failed=stopped == "failed")
                 raise StateUnavailable(
-                    f"{what}, partition {partition}: {cause}. Next: `statehold status --name {self._names.service}`; "
-                    f"then `statehold retry` once the cause is fixed, or `statehold resume`"
+                    f"{what}, partition {partition}: {cause}. Next: `{command}`, once the cause is fixed"
                 )
             patience *= 2 if time.monotonic() - asked >= patience else 1
             # The pause counts from the question, because an owner that waited for the record may be asked at once.
             pause = max(_PAUSE, pause - (time.monotonic() - asked))
             time.sleep(max(0.0, min(pause, until - time.monotonic())))
+        if found is not None:
+            return found
         raise StateUnavailable(
             f"{what}, partition {partition}: not read within {time.monotonic() - began:.3g} s: {cause}. "
             f"Next: `statehold status --name {self._names.service}`; the owner needs ops.state = 'on', ops.token and "
@@ -282,19 +295,19 @@ class OwnerReads:
 
     def _one_answer(
         self, url: str, path: str, until: float, accept: Callable[[int, RowsAnswer, str], T | None]
-    ) -> tuple[int, T | None, str, float, bool]:
+    ) -> tuple[int, T | None, str, float, str]:
         """Ask an instance once: its status, 0 without an answer; the result; the cause without one; the pause.
 
-        The last value: whether it says that the partition is stopped.
+        The last value is the phase of a partition that the instance reports as stopped; '' of any other.
         """
         try:
             status, data, wait = self._request(url, path, until)
         except (OSError, http.client.HTTPException) as error:
-            return 0, None, f"{url}: {type(error).__name__}: {error}", 0.0, False
+            return 0, None, f"{url}: {type(error).__name__}: {error}", 0.0, ""
         body = _read(data)
         why = f"{url}: {status}: {body.error or body.missing}"
         found = accept(status, body, why) if status < 500 and status != 421 else None
-        return status, found, why, wait, body.stopped
+        return status, found, why, wait, body.phase if body.stopped else ""
 
     def _asked_for(self, owner: str, replicas: bool) -> list[str]:
         """Return the instances to ask in one turn: the owner, then those that may have a standby replica."""

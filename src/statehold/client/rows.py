@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from statehold.client.arguments import no_receipt
+from statehold.client.arguments import checked_age, no_receipt
 from statehold.client.owner_reads import OwnerReads, RowsAnswer, key_text
 from statehold.client.receipt import Receipt
 from statehold.common.partitioner import murmur2
@@ -119,7 +119,7 @@ class ManyReads:
         until: float,
     ) -> list[Callable[[], dict[Any, Any]]]:
         """Return jobs whose results together are the values of the keys that the table has."""
-        offsets, homes = self._offsets(after), dict[int, list[Key]]()
+        max_age, offsets, homes = checked_age(max_age), self._offsets(after), dict[int, list[Key]]()
         for key in dict.fromkeys(keys):
             homes.setdefault(murmur2(self._key(key), count), []).append(key)
         return [
@@ -150,7 +150,7 @@ class ManyReads:
             raise UsageError(f"{table}: end={bounds.end!r}: no key is below it. Nothing was read. Next: leave it out")
         if not 1 <= limit <= MOST_ROWS:
             raise UsageError(f"limit={limit}: a page has 1 to {MOST_ROWS} rows. Nothing was read")
-        offsets = self._offsets(after)
+        max_age, offsets = checked_age(max_age), self._offsets(after)
         return [
             partial(self._rows, table, bounds, kinds, limit, home, offsets.get(home, -1), max_age, until)
             for home in range(count)

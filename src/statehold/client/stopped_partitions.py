@@ -90,15 +90,11 @@ class StoppedPartitions:
 
 def stopped(names: Names, where: dict[str, Any], state: PartitionState) -> PartitionStopped:
     """Return the error of a request whose partition handles nothing. `where`: its id and coordinates."""
-    partition, why = where["partition"], state.why
-    if state.failed:
-        command = f"statehold retry {partition} --name {names.service}"
-    else:
-        command = f"statehold resume {names.options} --partitions {partition}"
+    why = state.why
     error = PartitionStopped(
         f"the partition {why}. The request is written, and takes effect when the partition continues. Next: "
-        f"`{command}`, once the cause is fixed; then ask again with the same value, key and id={where['id']!r}, which "
-        f"takes effect once",
+        f"`{state.command(names)}`, once the cause is fixed; then ask again with the same value, key and "
+        f"id={where['id']!r}, which takes effect once",
         **where,
     )
     error.error, error.cause = (state.error or "", state.short_cause) if state.failed else ("", why)

@@ -48,13 +48,15 @@ class AskedRequest(msgspec.Struct, frozen=True):
 
 
 class RequestNews(msgspec.Struct):
-    """What one transaction did with requests; for operators alone."""
+    """What one transaction did with requests."""
 
     #: by the values of the label of `statehold_requests_total`
     counts: dict[str, int] = {}
     #: those that were taken and have no answer, with their records' timestamps, and earlier ones that have one now
     unanswered: dict[Request, int] = {}
     ended: list[Request] = []
+    #: an answer was rejected by its size, and the handler caught that: a replay accepts each size
+    too_large: bool = False
 
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1

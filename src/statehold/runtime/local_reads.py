@@ -12,6 +12,7 @@ from statehold.api.record import key_bytes
 from statehold.client.owner_reads import PartitionState
 from statehold.client.rows import RowBounds, RowPage, StoppedHere, TableRow
 from statehold.common.decoding import UNREADABLE, make_decoder
+from statehold.common.names import Names
 from statehold.errors import StateUnavailable, text_of
 from statehold.runtime.introspection import Overview
 from statehold.snapshot.format.records import CommitRecord
@@ -25,8 +26,8 @@ from statehold.worker.status import PartitionStatus
 class LocalReads:
     """A `client.rows.LocalState`: partitions that are live here. Keys are read as in a path of `/state`. Any thread."""
 
-    def __init__(self, overview: Callable[[], Overview | None], input: str) -> None:
-        self._overview, self._input = overview, input
+    def __init__(self, overview: Callable[[], Overview | None], names: Names) -> None:
+        self._overview, self._names, self._input = overview, names, names.input
 
     def values(self, table: str, keys: Sequence[Any], partition: int, after: int) -> list[Any] | None:
         """Return the values of keys, all of one commit, with None for an absent key.
@@ -86,7 +87,7 @@ class LocalReads:
         overview = self._overview()
         committed = overview.committed().get(partition) if overview is not None else None
         if committed is None and overview is not None:
-            _require_running(overview.status(partition), table)
+            self._require_running(overview.status(partition), table)
         if committed is None or table not in committed.tables:
             return None
         return committed, committed.tables[table]
@@ -99,20 +100,23 @@ class LocalReads:
         if record.positions.get(self._input, 0) > after:
             return True
         if record.paused is not None:
-            why = PartitionState(partition=partition, paused=record.paused.issuer).why
-            raise StoppedHere(f"partition {partition} {why}, before offset {after}. Next: `statehold resume`")
+            paused = PartitionState(partition=partition, paused=record.paused.issuer)
+            raise StoppedHere(
+                f"partition {partition} {paused.why}, before offset {after}. Next: `{paused.command(self._names)}`"
+            )
         return False
 
-
-def _require_running(status: PartitionStatus | None, table: str) -> None:
-    """:raises StoppedHere: the partition has failed here. A stuck one may have another owner by now."""
-    if status is None or status.stuck:
-        return
-    known = PartitionState(partition=status.partition, phase=status.phase, error=status.error)
-    if known.failed:
-        known.cause, known.since = status.cause, status.since
-        next_ = f"Next: `statehold retry {status.partition}`, once the cause is fixed"
-        raise StoppedHere(f"{table}: partition {status.partition} {known.why}. {next_}")
+    def _require_running(self, status: PartitionStatus | None, table: str) -> None:
+        """:raises StoppedHere: the partition has failed here. A stuck one may have another owner by now."""
+        if status is None or status.stuck:
+            return
+        known = PartitionState(partition=status.partition, phase=status.phase, error=status.error)
+        if known.failed:
+            known.cause, known.since = status.cause, status.since
+            raise StoppedHere(
+                f"{table}: partition {status.partition} {known.why}. Next: `{known.command(self._names)}`, once the "
+                f"cause is fixed"
+            )
 
 
 def _as_kind(kind: Any, table: str, key: Any) -> Any:

@@ -82,7 +82,8 @@ class RepliesTable(ExpiringTable[Request, StoredReply], Replies[R]):
     def _packed_answer(self, value: R) -> bytes | None:
         """:raises UsageError: the answer is too large, or its reader would not get it as it is declared.
 
-        In a replay, too, because a handler may catch that (rule M4).
+        The second in a replay, too, because a handler may catch that (rule M4). The first depends on the settings, so
+        no replay repeats a transaction with it: it carries a delta.
         """
         if self._types is not None and type(value) not in self._types:
             require_type(self._types, value, self.attribute, "it is declared with ")
@@ -96,6 +97,7 @@ class RepliesTable(ExpiringTable[Request, StoredReply], Replies[R]):
                     f"was sent. Next: answer with a value of {self.reply_type!r:.100}, or declare Replies with another"
                 ) from error
         if data is not None and len(data) > self._most and not self.muted:
+            self.news.too_large = True
             raise UsageError(
                 f"the answer has {len(data)} bytes, the limit is {self._most}, a quarter of kafka.message_max_bytes. "
                 f"Nothing was sent. Next: answer with less, for example with a key by which the asker reads the rest"
