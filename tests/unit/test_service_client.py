@@ -238,6 +238,30 @@ def test_the_last_known_owner_is_read_while_kafka_is_away(owned: Owned, monkeypa
         assert owner.limits[-1] <= 2
 
 
+def test_an_outage_of_kafka_takes_half_of_the_time_of_one_read(owned: Owned, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, asked, held = owned(lambda _: as_json({"value": 7, "partition": 0})), threading.Event(), threading.Event()
+
+    def silent(seconds: float) -> Any:
+        owner.limits.append(seconds)
+        asked.set()
+        held.wait(seconds)
+        raise KafkaTrouble("the brokers are away")
+
+    with Client("s", Settings()) as client, ThreadPoolExecutor(1) as threads:
+        assert client.get_blocking("balances", "ann", value=int, timeout=20) == 7
+        monkeypatch.setattr(owner, "group", silent)
+        monkeypatch.setattr(owner_reads, "_KEPT", 0.0)
+        monkeypatch.setattr(owner_reads, "_ASK_AGAIN", 0.0)
+        assert client.get_blocking("balances", "ann", value=int, timeout=1) == 7
+        asked.clear()
+        first = threads.submit(client.get_blocking, "balances", "ann", value=int, timeout=20)
+        assert asked.wait(20)
+        assert client.get_blocking("balances", "ann", value=int, timeout=20) == 7
+        assert len(owner.limits) == 3, "a second read asks while the first one waits"
+        held.set()
+        assert first.result(20) == 7
+
+
 class Requests:
     """In place of the Kafka producer: keeps the headers of what was sent, and may be full."""
 

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
 
@@ -539,6 +539,34 @@ def test_a_function_that_blocks_the_loop_is_named() -> None:
         assert here.only().id == "a"
         here.settle()
         assert here.runner.blocked() == ""
+
+
+def test_a_function_that_blocks_the_loop_after_its_attempt_has_ended_is_named() -> None:
+    free, idle, loop = threading.Event(), threading.Event(), CallLoop(patience=0.01)
+    go_on: list[asyncio.Event] = []
+
+    async def block(name: str, text: str) -> str:
+        go_on.append(asyncio.Event())
+        with suppress(asyncio.CancelledError):
+            await go_on[0].wait()
+        await go_on[0].wait()
+        free.wait(PATIENCE)
+        return text
+
+    def wait_longer_than_a_beat() -> None:
+        loop.loop.call_later(1.0, idle.set)
+
+    with world(block, loop, timeout=0.05, attempts=1) as here:
+        here.submit("a")
+        assert "does not end when it is cancelled" in here.only().error
+        loop.soon(wait_longer_than_a_beat)
+        assert idle.wait(PATIENCE)
+        loop.soon(go_on[0].set)
+        until = time.monotonic() + BLOCKED + PATIENCE
+        while not (stack := here.runner.blocked()) and time.monotonic() < until:
+            threading.Event().wait(0.01)
+        free.set()
+        assert "in block" in stack
 
 
 def test_each_attempt_has_its_own_copy_of_the_argument() -> None:

@@ -165,6 +165,11 @@ class CallLoop:
         return "".join(traceback.format_stack(frame, _DEPTH)) if frame is not None else ""
 
     @property
+    def _runs(self) -> int:
+        """How many functions may block the loop, or wait for it."""
+        return self.running + self.running_plain + self._started + self.stuck
+
+    @property
     def _room(self) -> int:
         return min(self.most, 2 * self.most - self.stuck)
 
@@ -203,13 +208,13 @@ class CallLoop:
 
     def _watch(self) -> None:
         """Beat from now on if something runs."""
-        if not self._beating and self.running + self.running_plain + self._started:
+        if not self._beating and self._runs:
             self._beating = True
             self._beat()
 
     def _beat(self) -> None:
         self._beaten = time.monotonic()
-        if self.running + self.running_plain + self._started:
+        if self._runs:
             self.loop.call_later(_BEAT, self._beat)
         else:
             self._beating = False

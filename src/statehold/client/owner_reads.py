@@ -174,7 +174,8 @@ class OwnerReads:
         self._settings, self._names, self._admin, self._input = settings, names, admin, input
         self._lock = threading.Lock()
         self._owners: dict[int, _Owner] = {}
-        self._asked = float("-inf")
+        #: a thread asks the group, and when one did so last
+        self._asking, self._asked = False, float("-inf")
         #: addresses of all members
         self._instances: tuple[str, ...] = ()
         #: partitions that the group had when it was asked last
@@ -334,16 +335,27 @@ class OwnerReads:
         return next((each for each in states if each.partition == partition), None)
 
     def _owner(self, partition: int, until: float) -> str:
-        """Return the address of the owner's ops server; '' while it is unknown. Asks the group until this time."""
+        """Return the address of the owner's ops server; '' while it is unknown. Asks the group until this time.
+
+        One thread asks at a time. The others take the last known owner, and so does this one for half of its time if
+        Kafka is away: an instance that has lost the partition says so.
+        """
         with self._lock:
             found, now = self._owners.get(partition), time.monotonic()
             if found is not None and now - found.asked < _KEPT:
                 return found.url
-            if now - self._asked < _ASK_AGAIN:
-                return ""
-            self._asked = now
+            if self._asking or now - self._asked < _ASK_AGAIN:
+                return found.url if found is not None else ""
+            self._asking, self._asked = True, now
         try:
-            members = self._admin().describe_group(self._names.input, max(0.05, until - now)).members
+            return self._owner_now(partition, found, (until - now) / (1 if found is None else 2))
+        finally:
+            self._asking = False
+
+    def _owner_now(self, partition: int, found: _Owner | None, seconds: float) -> str:
+        """Ask the group. `found` is the last known owner."""
+        try:
+            members = self._admin().describe_group(self._names.input, max(0.05, seconds)).members
         except KafkaTrouble:  # the last known owner is asked on: without Kafka no partition moves
             with self._lock:
                 if found is not None and self._owners.get(partition) is found:
