@@ -87,6 +87,49 @@ def test_rows_bytes_or_time_let_it_write(files: Files) -> None:
     assert files.in_files == 10
 
 
+def test_a_partition_writes_before_its_records_wait_long_for_it() -> None:
+    """Alone it may not use up what the partitions of a process share."""
+    behind = WriteBehind(50, 1_000, 10.0, most=10)
+    assert [behind.is_due(rows, 0, 0.0) for rows in (0, 9, 10, 49)] == [False, False, True, True]
+
+
+def test_deleted_rows_that_ranges_pass_let_it_write(tmp_path: Path) -> None:
+    """Otherwise a table that is used as a queue would pass all rows that wait to be deleted at each look for the first.
+
+    Rows that a range does not pass cost nothing, so they wait.
+    """
+
+    class Queue(Handler[bytes]):
+        waiting = Table(key=int, value=int, storage="disk", sorted=True)
+
+    behind = WriteBehind(1_000, passed=12)
+    tables = DiskTables(
+        Queue,
+        frozenset({"waiting"}),
+        local(tmp_path),
+        DecodedBudget(1_000_000),
+        traced=False,
+        track_delta=True,
+        behind=behind,
+    )
+    state = tables.empty_state(tables.open(PLACE))
+    queue: Any = state.tables["waiting"]
+    for number in range(100):
+        queue[number] = number
+    state.commit(state.freeze(), delta=True)
+    state.flush(b"0")
+    written = []
+    for number in range(8):
+        first, _ = queue.first()
+        del queue[first]
+        assert next(queue.range(50)) == (50, 50)
+        state.commit(state.freeze(), delta=True)
+        written.append(state.settle(b"%d" % number, 0.0))
+    assert written == [False] * 5 + [True] + [False] * 2  # 0 + 1 + 2 + 3 + 4 + 5 rows passed
+    assert queue.first() == (8, 8)
+    state.close(flush=False)
+
+
 def test_partitions_share_what_may_wait(tmp_path: Path) -> None:
     files = Files(tmp_path, partitions=5)
     assert files.transaction({"a": "x"})

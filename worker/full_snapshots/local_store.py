@@ -1,4 +1,4 @@
-"""Writes each committed delta to the partition's files, after Kafka's commit (rule X1)."""
+"""Writes committed deltas to the partition's files, after Kafka's commit (rule X1)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from statehold.worker.transaction.participants import CommitDraft, Participant
 
 
 class LocalStore(Participant):
-    """Used by the partition's thread. Between two deltas the tables keep in memory what the files do not have."""
+    """Used by the partition's thread. Between two writes the tables keep in memory what the files do not have."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class LocalStore(Participant):
         tools, state, policy, began = self._tools, self._state, self._policy, self._tools.clock()
         unsaved = policy.bytes, policy.entries
         label = label_of(tools.place, state, record, unsaved, work=self._cost.work, full_time=self._full_time)
-        if not self._is_proven:  # the files are proven by a write
+        if not self._is_proven:  # a write proves the files
             state.flush(label)
         elif not state.settle(label, began):
             return

@@ -53,12 +53,22 @@ class WriteBehind:
     The partitions that a process owns share the rows and bytes that may wait. Any thread.
     """
 
-    def __init__(self, rows: int = 10_000, size: int = 8_000_000, seconds: float = 10.0) -> None:
-        """`rows`: a write of more costs less for each row, and records wait longer for it.
+    def __init__(
+        self,
+        rows: int = 50_000,
+        size: int = 8_000_000,
+        seconds: float = 10.0,
+        *,
+        most: int = 10_000,
+        passed: int = 10_000,
+    ) -> None:
+        """`seconds`: how long a change waits at most, if a delta follows.
 
-        `seconds`: how long a change waits at most, if a delta follows.
+        `most`: rows of one partition, because its records wait for the write. `passed`: rows of the files that ranges
+        of a partition have passed, because what waits deletes them: then a write costs less than further ranges.
         """
         self._rows, self._size, self._seconds = rows, size, seconds
+        self._most, self._passed = most, passed
         self._states: weakref.WeakSet[DiskState] = weakref.WeakSet()
         #: rows that were written answer reads until the next write
         self.keeps = rows > 0
@@ -69,9 +79,11 @@ class WriteBehind:
     def leave(self, state: DiskState) -> None:
         self._states.discard(state)
 
-    def is_due(self, rows: int, size: int, seconds: float) -> bool:
+    def is_due(self, rows: int, size: int, seconds: float, passed: int = 0) -> bool:
         """Return whether a partition writes what waits."""
         parts = max(1, len(self._states))
+        if rows >= self._most or passed >= self._passed:
+            return True
         return rows * parts >= self._rows or size * parts >= self._size or seconds >= self._seconds
 
 
@@ -185,7 +197,8 @@ class DiskState(State):
         self._label = label
         if self._since is None:
             self._since = now
-        if not self._behind.is_due(self._waiting, self._bytes, now - self._since):
+        passed = sum([rows.passed for rows in self._rows.values()])
+        if not self._behind.is_due(self._waiting, self._bytes, now - self._since, passed):
             return False
         self._write(label)
         return True

@@ -414,7 +414,8 @@ def _reserve(path: Path) -> None:
     :raises OSError: there is no room.
     """
     allocate = getattr(os, "posix_fallocate", None)  # macOS has none
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # not to append: glibc may write zeros
+    # without O_APPEND, because glibc writes zeros where the file system has no reservations
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if allocate is not None:
             allocate(file, 0, max(_READERS_BYTES, os.fstat(file).st_size))

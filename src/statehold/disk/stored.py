@@ -83,6 +83,8 @@ class StoredOnDisk(Mapping[Any, bytes]):
         #: what the last write has written, because a key that has changed often changes again soon
         self.recent: dict[Any, bytes | None] = {}
         self.count = store.count(table)
+        #: rows of the files that ranges have passed since the last write, because changes delete them
+        self.passed = 0
 
     def get(self, key: Any, default: Any = None) -> Any:
         data = self.unwritten.get(key, _ABSENT)
@@ -105,7 +107,7 @@ class StoredOnDisk(Mapping[Any, bytes]):
     def written(self, *, keep: bool) -> None:
         """Note that the files have `unwritten` now. `keep`: it answers reads until the next write."""
         self.recent = self.unwritten if keep else {}
-        self.unwritten = {}
+        self.unwritten, self.passed = {}, 0
 
     def __getitem__(self, key: Any) -> bytes:
         data: bytes | None = self.get(key)

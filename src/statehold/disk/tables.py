@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from sys import getsizeof
 from typing import Any, Final, TypeVar
@@ -284,9 +284,17 @@ class SortedDiskTable(SortedTable[K, V], DiskTable[K, V]):
 
     def range(self, low: K | None = None, high: K | None = None, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
         above = list(self._keys().irange(low, high, inclusive=(True, False), reverse=reverse))
+        yield from self._rows_between(low, high, above, reverse=reverse)
+
+    def _rows_between(
+        self, low: K | None, high: K | None, above: Iterable[K], *, reverse: bool
+    ) -> Iterator[tuple[K, V]]:
+        """Yield the rows of the files, and of `above`, in order."""
         for key in self.stored.between(low, high, above, reverse=reverse):
             if key in self:
                 yield key, self[key]
+            else:
+                self.stored.passed += 1
 
     def _keys(self) -> Any:
         """Return the keys that are not in the files yet, in order, and some that are no longer there."""
@@ -298,4 +306,5 @@ class SortedDiskTable(SortedTable[K, V], DiskTable[K, V]):
         return self._order
 
     def _outermost(self, *, reverse: bool) -> tuple[K, V] | None:
-        return next(self.range(reverse=reverse), None)
+        above = self._keys().irange(reverse=reverse)  # no list, because many rows may wait for the files
+        return next(self._rows_between(None, None, above, reverse=reverse), None)
