@@ -128,7 +128,7 @@ class Finder:
             if (age := committed.age) is not None:
                 ages.append(age)
             data, commit_record = committed.read(partial(_stored, table, key))
-            self._require_reached(number, commit_record, after)
+            self._require_reached(number, commit_record, after, age)
             if data is not None:
                 value = committed.tables[table].decoded(key, data)
                 return Found(value, number, commit_record.n, commit_record.position(self._service.names.input), age)
@@ -143,7 +143,7 @@ class Finder:
         if committed is None:
             raise self._not_here(partition)
         _, commit_record = committed.read(lambda _: None)
-        self._require_reached(partition, commit_record, after)
+        self._require_reached(partition, commit_record, after, committed.age)
 
     def require_running(self, partition: int) -> None:
         """:raises NotLive: the partition is here and has failed."""
@@ -151,12 +151,12 @@ class Finder:
         if state is not None and state.failed:
             raise self._not_here(partition)
 
-    def _require_reached(self, number: int, commit_record: CommitRecord, after: int) -> None:
-        """:raises NotLive: the partition has not committed this record yet."""
+    def _require_reached(self, number: int, commit_record: CommitRecord, after: int, age: float | None) -> None:
+        """:raises NotLive: the partition, or its standby replica, which has an `age`, is not at this record yet."""
         if (reached := commit_record.positions.get(self._service.names.input, 0)) > after:
             return
         text = f"partition {number} has committed {reached}, and not yet {after}"
-        if commit_record.paused is not None:
+        if commit_record.paused is not None and age is None:  # a replica may be older than the end of the pause
             why = PartitionState(partition=number, paused=commit_record.paused.issuer).why
             raise NotLive(f"{text}: it {why}", number, PAUSED, stopped=True)
         raise NotLive(text, number, BEHIND)

@@ -87,8 +87,16 @@ def client_of(connection: HTTPConnection) -> Client:
         Payments = Annotated[Client, Depends(client_of)]
 
     A test can override the dependency.
+
+    :raises RuntimeError: the application runs without `lifespan`.
     """
-    client: Client = getattr(connection.state, _CLIENT)
+    client: Client | None = getattr(connection.state, _CLIENT, None)
+    if client is None:
+        raise RuntimeError(
+            "the application has no client: it runs without `lifespan`. Next: FastAPI(lifespan=lifespan(service, "
+            "client)). A lifespan of your own has to yield what this one yields, and a test runs it by `with "
+            "TestClient(app)`"
+        )
     return client
 
 

@@ -57,6 +57,8 @@ class Part:
         self.state: Any = SimpleNamespace(version=0, tables=self.tables)
         self.n = 0
         self.paused: Command | None = None
+        #: of a standby replica
+        self.age: float | None = None
 
     def commit(self) -> None:
         for table in self.tables.values():
@@ -68,7 +70,8 @@ class Part:
         self.paused = Command(PAUSE, "1", "ops@desk", 7)
 
     def committed(self) -> Committed:
-        return Committed(self.state, lambda: self.record)
+        age = self.age
+        return Committed(self.state, lambda: self.record, None if age is None else lambda: age)
 
     @property
     def record(self) -> CommitRecord:
@@ -363,6 +366,19 @@ def test_the_answer_of_a_stopped_partition_says_so_at_once(owners: Owners, path:
     body = msgspec.json.decode(answer.body)
     assert (answer.status, body["partition"], body["stopped"]) == (503, 1, True)
     assert body["phase"] == ("paused" if paused else "failed")
+
+
+@pytest.mark.parametrize("path", ["/state/balances/ann", "/state/balances"])
+def test_a_replica_that_was_paused_may_be_older_than_the_end_of_the_pause(
+    owners: Owners, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_queries, "_LONGEST", 0.02)
+    owners.fill()
+    owners.parts[1].pause()
+    owners.parts[1].age = 3.0
+    answer = answered(owners.queries.answer, HttpRequest("GET", path, {"after": "1:7"}))
+    body = msgspec.json.decode(answer.body)
+    assert (answer.status, body["phase"], body.get("stopped")) == (503, "behind", None)
 
 
 def test_of_several_processes_the_one_with_the_partition_answers(monkeypatch: pytest.MonkeyPatch) -> None:

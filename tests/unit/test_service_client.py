@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -558,6 +558,15 @@ def test_a_service_stops_although_its_client_cannot_close() -> None:
     with pytest.raises(RuntimeError, match="cannot close"):
         asyncio.run(run())
     assert both.stopped
+
+
+def test_a_route_without_the_lifespan_names_what_is_missing() -> None:
+    from starlette.datastructures import State
+
+    with pytest.raises(
+        RuntimeError, match=r"runs without `lifespan`. Next: FastAPI\(lifespan=lifespan\(service, client"
+    ):
+        client_of(cast("Any", SimpleNamespace(state=State())))
 
 
 def test_a_rejected_record_is_no_outage() -> None:
