@@ -23,7 +23,10 @@ class _Request(BaseHTTPRequestHandler):
     server: Bookings
 
     def do_POST(self) -> None:
-        key, body = self.headers.get("Idempotency-Key"), self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        key, length = self.headers.get("Idempotency-Key"), int(self.headers.get("Content-Length", 0))
+        body = self.rfile.read(length)
+        if len(body) < length:  # the sender died on the way, so nothing is booked
+            return
         if not key:
             self.send_error(400, "no Idempotency-Key")
             return

@@ -330,6 +330,7 @@ def test_a_rolling_restart_gives_each_process_the_new_code(desk: Desk) -> None:
     assert desk.releases()[3:] == [(1, "better"), (2, "better"), (3, "better")]
 
 
+@pytest.mark.skipif(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, reason="nohup: a supervisor ignores it, too")
 def test_sighup_begins_a_rolling_restart(desk: Desk) -> None:
     desk.start("2")
     desk.write("release", "better")

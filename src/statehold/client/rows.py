@@ -69,18 +69,21 @@ class LocalState(Protocol):
         ...
 
 
-class StoppedHere(StateUnavailable):
-    """The partition is owned by this process, and has failed or is paused."""
+class StoppedHere(Exception):
+    """A `LocalState` owns the partition, which has failed or is paused; the text says why."""
 
 
 def unless_stopped(read: Callable[[], T | None], max_age: float) -> T | None:
-    """Return what a `LocalState` reads; None also if the partition is stopped, and a standby replica may answer."""
+    """Return what a `LocalState` reads; None also if the partition is stopped, and a standby replica may answer.
+
+    :raises StateUnavailable: it is stopped, and no replica may answer.
+    """
     try:
         return read()
-    except StoppedHere:
+    except StoppedHere as stopped:
         if max_age > 0:
             return None
-        raise
+        raise StateUnavailable(str(stopped)) from None
 
 
 class RowBounds(NamedTuple):
