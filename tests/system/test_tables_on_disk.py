@@ -75,6 +75,25 @@ def test_a_kill_at_a_write(stages: StageFactory, moment: str) -> None:
     stage.verify()
 
 
+def test_a_clean_stop_leaves_no_delta_to_read(stages: StageFactory) -> None:
+    """Unlike a kill, although no write was due."""
+    stage = stages(1).create_topics()
+    process = stage.process("a", **on_disk(stage.directory / "state", rows=100_000)).await_live(0)
+    stage.feed(500)
+    stage.await_all()
+    process.kill()
+    process.start().await_live(0)
+    stage.feed(500)
+    stage.await_all()
+    assert process.stop() == 0
+    process.start().await_live(0)
+    restored = process.events("restored")
+    assert [bool(event["from_files"]) for event in restored] == [True]
+    assert restored[-1]["deltas"] == 0
+    assert process.stop() == 0
+    stage.verify()
+
+
 @pytest.mark.long
 def test_kills_at_random_between_two_processes_with_one_directory(stages: StageFactory, seed: int) -> None:
     """Each partition goes from one to the other: the files of its last owner there are older, or another's."""

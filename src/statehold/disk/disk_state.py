@@ -64,8 +64,10 @@ class WriteBehind:
     ) -> None:
         """`seconds`: how long a change waits at most, if a delta follows.
 
-        `most`: rows of one partition, because its records wait for the write. `passed`: rows of the files that ranges
-        of a partition have passed, because what waits deletes them: then a write costs less than further ranges.
+        `most`: rows of one partition, because its records wait for the write.
+
+        `passed`: rows that wait to be deleted, each time that a range passes over one. Then a write costs less than
+        further ranges.
         """
         self._rows, self._size, self._seconds = rows, size, seconds
         self._most, self._passed = most, passed

@@ -83,7 +83,7 @@ class StoredOnDisk(Mapping[Any, bytes]):
         #: what the last write has written, because a key that has changed often changes again soon
         self.recent: dict[Any, bytes | None] = {}
         self.count = store.count(table)
-        #: rows of the files that ranges have passed since the last write, because changes delete them
+        #: rows that wait to be deleted, each time that a range has passed over one since the last write
         self.passed = 0
 
     def get(self, key: Any, default: Any = None) -> Any:
