@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from datetime import timedelta  # noqa: F401  the examples use it
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 import pytest
@@ -42,7 +42,7 @@ from statehold import (
 )
 from statehold.api import failures
 from statehold.api.values import schema
-from statehold.asgi import lifespan, stream_changes
+from statehold.asgi import client_of, lifespan, stream_changes
 from statehold.errors import StateholdError, UndecodableRecord
 from statehold.testing import Driver
 
@@ -325,6 +325,13 @@ def test_the_example_of_the_lifespan() -> None:
     assert callable(found["lifespan"])
 
 
+def test_the_example_of_the_client_as_a_dependency() -> None:
+    """`examples/microservice` has routes with it; this is its declaration."""
+    names: dict[str, Any] = {"Annotated": Annotated, "Client": Client, "Depends": list, "client_of": [client_of]}
+    exec(example(client_of), names)  # noqa: S102  as above
+    assert get_args(names["Payments"]) == (Client, [client_of])
+
+
 def test_the_example_of_streamed_changes() -> None:
     """It is the last line of a route."""
 
@@ -338,7 +345,7 @@ def test_the_example_of_streamed_changes() -> None:
 
 TRIED: tuple[Any, ...] = (
     *(Call, Client, Dedupe, Driver, JoinBuffer, Reference, Rekey, Replies, Retired, Tumbling),
-    *(failures, lifespan, on, stream_changes),
+    *(client_of, failures, lifespan, on, stream_changes),
 )
 
 
