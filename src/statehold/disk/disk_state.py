@@ -96,17 +96,11 @@ class DiskState(State):
     """
 
     def __init__(
-        self,
-        tables: Iterable[PartitionTable[Any, Any]],
-        store: PartitionStore,
-        *,
-        track_delta: bool = False,
-        behind: WriteBehind | None = None,
+        self, tables: Iterable[PartitionTable[Any, Any]], store: PartitionStore, *, track_delta: bool = False
     ) -> None:
-        """`behind`: as of `share`."""
         super().__init__(tables, track_delta=track_delta)
         self.store = store
-        self.share(behind)
+        self.share(None)
         #: label of the state of now; None: the files have it, or the last commit record carried no delta
         self._label: bytes | None = None
         #: time of the first `settle` since the last write
