@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 import pytest
-from tests.support.files_on_disk import damage_a_row, lose_a_row
+from tests.support.files_on_disk import damage_a_row, dropped, from_files, index_of_files, lose_a_row, started_again
 from tests.support.handlers import commit_records
 from tests.support.inside import lane
 
@@ -98,20 +98,6 @@ def new(
 
 def state_of(driver: Driver) -> dict[str, Any]:
     return {name: dict(driver.table(name)) for name in NAMES}
-
-
-def started_again(driver: Driver) -> None:
-    driver.crash()
-    driver.restore()
-
-
-def from_files(driver: Driver) -> bool:
-    restored = [fields for event, fields in driver.events if event == "restored"]
-    return bool(restored[-1].get("from_files"))
-
-
-def dropped(driver: Driver) -> list[str]:
-    return [str(fields["cause"]) for event, fields in driver.events if event == "local_store_dropped"]
 
 
 def feed_some(driver: Driver, seed: int, count: int, now: int, keys: int = 12) -> int:
@@ -244,15 +230,6 @@ def test_records_that_fail_between_slices_leave_what_they_would_in_memory(
         assert failed(disk) == failed(memory), number
         rounds, sliced = number + 1, sum(bool(each.pinned) for each in commit_records(disk))
     assert (rounds == 6, sliced > 1, len(failed(disk)) > 9) == (True, True, True)
-
-
-def index_of_files(driver: Driver) -> dict[str, list[tuple[int, Any]]]:
-    """Return the entries in the files, decoded by the keys' own bytes."""
-    found: dict[str, list[tuple[int, Any]]] = {}
-    for name, rows in driver.files.files[0].tables.items():
-        if name.startswith("due "):
-            found[name[4:]] = sorted((int.from_bytes(place[:9], "big") - (1 << 63), place[9:]) for place in rows)
-    return found
 
 
 def recomputed(driver: Driver) -> dict[str, list[tuple[int, Any]]]:

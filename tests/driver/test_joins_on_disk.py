@@ -13,10 +13,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from tests.driver.test_due_rows_on_disk import cuts, dropped, from_files, index_of_files, started_again
+from tests.driver.test_due_rows_on_disk import cuts
 from tests.driver.test_kills_on_disk import CALLS, Killing
 from tests.driver.test_tables_on_disk import Killed
-from tests.support.files_on_disk import damage_a_row, local, lose_a_row
+from tests.support.files_on_disk import (
+    damage_a_row,
+    dropped,
+    from_files,
+    index_of_files,
+    local,
+    lose_a_row,
+    started_again,
+)
 from tests.support.inside import lane, place
 
 from statehold import BufferedRecord, Call, CallResult, Handler, JoinBuffer, Output, Record, Table, Timer, Tumbling

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.driver.test_tables_on_disk import Bank, InMemory, Killed, feed, from_files, new, some, state_of
-from tests.support.files_on_disk import PLACE, TABLES, contents, local
+from tests.driver.test_tables_on_disk import Bank, InMemory, Killed, feed, new, some, state_of
+from tests.support.files_on_disk import PLACE, TABLES, contents, from_files, local
 from tests.support.processes import ROOT
 
 from statehold import Handler, Table

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.driver import test_due_rows_on_disk as due_rows
-from tests.driver.test_tables_on_disk import InMemory, Move, dropped, feed, from_files, new, some
-from tests.support.files_on_disk import PLACE, damage_a_row, local, lose_a_row
+from tests.driver.test_tables_on_disk import InMemory, Move, feed, new, some
+from tests.support.files_on_disk import PLACE, damage_a_row, dropped, from_files, index_of_files, local, lose_a_row
 from tests.support.inside import lane, tools
 
 from statehold import Handler, Table
@@ -190,7 +190,7 @@ def test_entries_of_an_index_are_read_and_counted(
         due_rows.feed_some(driver, 6, 9, now)
     driver.restore()
     assert not from_files(driver)
-    assert due_rows.index_of_files(driver) == due_rows.recomputed(driver)
+    assert index_of_files(driver) == due_rows.recomputed(driver)
 
 
 def test_a_partition_that_leaves_is_read_no_more(driver: Driver, scrub: Scrub) -> None:

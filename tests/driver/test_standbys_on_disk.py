@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.driver import test_due_rows_on_disk as due_rows
 from tests.driver.test_tables_on_disk import Bank, InMemory, Move, feed, new, newest, some, state_of
-from tests.support.files_on_disk import damage_a_row, local, lose_a_row
+from tests.support.files_on_disk import damage_a_row, index_of_files, local, lose_a_row
 from tests.support.inside import lane, place, tools
 
 from statehold.disk import disk_state
@@ -231,7 +231,7 @@ def test_tables_of_all_kinds_are_taken_over_with_the_state_of_tables_in_memory(
         driver.take_full()  # it compares each index with its rows
     assert continued == {True}
     assert disk.outputs("out") == memory.outputs("out")
-    assert due_rows.index_of_files(disk) == due_rows.recomputed(disk)
+    assert index_of_files(disk) == due_rows.recomputed(disk)
     assert {str(each).split(" ", 1)[0] for each in disk.outputs("out")} >= {"sums", "hops", "visits", "late"}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.support.files_on_disk import damage_a_row, lose_a_row
+from tests.support.files_on_disk import damage_a_row, dropped, from_files, lose_a_row, started_again
 from tests.support.inside import lane, tools
 
 from statehold import Handler, Output, Record, Table
@@ -85,20 +85,6 @@ def feed(driver: Driver, moves: list[Move]) -> None:
 def some(count: int, seed: int = 1, accounts: int = 9) -> list[Move]:
     rnd = random.Random(seed)
     return [Move(f"a{rnd.randrange(accounts)}", rnd.randrange(1, 9)) for _ in range(count)]
-
-
-def from_files(driver: Driver) -> bool:
-    restored = [fields for event, fields in driver.events if event == "restored"]
-    return bool(restored[-1].get("from_files"))
-
-
-def dropped(driver: Driver) -> list[str]:
-    return [str(fields["cause"]) for event, fields in driver.events if event == "local_store_dropped"]
-
-
-def started_again(driver: Driver) -> None:
-    driver.crash()
-    driver.restore()
 
 
 def new(kind: type[Handler[Move]] = Bank, **state: Any) -> Driver:
